@@ -1,0 +1,189 @@
+package messaging
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"regexp"
+	"time"
+
+	"github.com/google/uuid"
+
+	"orderpaid/platform/strictjson"
+)
+
+// Limits of an event. They are checked when it is staged and when it is
+// received, so that nothing enters that could not leave.
+const (
+	// MaxEventBytes bounds the encoded envelope. JetStream's own limit is
+	// 1 MiB; a quarter of it leaves room for headers and keeps a batch of
+	// 1000 within what a server will buffer.
+	MaxEventBytes = 256 << 10
+
+	// MaxIDBytes bounds aggregate ids and every other identifier: they
+	// are indexed, and a B-tree row holds at most 2704 bytes.
+	MaxIDBytes = 200
+
+	// Shards is the number of slices of an outbox that relays divide among
+	// themselves. Changing it would move aggregates between shards while
+	// their events are on the way, and so break their order.
+	Shards = 64
+)
+
+// A Kind is a type of event in one version. Events are facts, so Type is in
+// the past tense: OrderPaid, never PayOrder.
+type Kind struct {
+	Context   string // the service that owns the fact: "order"
+	Type      string // "OrderPaid"
+	Version   int    // of the schema of data; from 1
+	Aggregate string // the type of the thing that changed: "order"
+}
+
+// A Payload is the data of an event. Kind must have a value receiver and must
+// not depend on the value: it is called on the zero value.
+type Payload interface{ Kind() Kind }
+
+// String returns the name under which contracts/ holds the schema: OrderPaid.v1.
+func (k Kind) String() string { return fmt.Sprintf("%s.v%d", k.Type, k.Version) }
+
+// Subject returns where an event of this kind and shard is published:
+// shop.events.<context>.<Type>.v<version>.p<shard>.
+func (k Kind) Subject(shard int) string {
+	return fmt.Sprintf("shop.events.%s.%s.v%d.p%02d", k.Context, k.Type, k.Version, shard)
+}
+
+// Filter returns the subject pattern that matches every shard of this kind.
+func (k Kind) Filter() string {
+	return fmt.Sprintf("shop.events.%s.%s.v%d.*", k.Context, k.Type, k.Version)
+}
+
+// ShardOf returns the slice of the outbox that the aggregate's events go
+// through: FNV-1a of its id. All events of one aggregate share a shard; that
+// is what their order rests on.
+func ShardOf(aggregateID string) int {
+	h := fnv.New32a()
+	h.Write([]byte(aggregateID))
+	return int(h.Sum32() % Shards)
+}
+
+// Meta is what an event says about itself, apart from its data. The field
+// names are the contract.
+type Meta struct {
+	EventID          uuid.UUID `json:"event_id"`               // UUIDv7, made when the event was drafted; never changes
+	EventType        string    `json:"event_type"`             // OrderPaid
+	SchemaVersion    int       `json:"schema_version"`         // of data; a breaking change is a new version
+	AggregateType    string    `json:"aggregate_type"`         // order
+	AggregateID      string    `json:"aggregate_id"`           // ids are strings: JavaScript loses digits above 2^53
+	AggregateVersion int64     `json:"aggregate_version"`      // 1 for the first event of the aggregate, then +1
+	OccurredAt       time.Time `json:"occurred_at"`            // RFC 3339; when the fact became true
+	ExpiresAt        time.Time `json:"expires_at,omitzero"`    // after this no consumer acts on it; it ends as "expired"
+	Producer         string    `json:"producer"`               // the service that stated the fact
+	Tenant           string    `json:"tenant"`                 // whose data it is
+	CorrelationID    string    `json:"correlation_id"`         // the same for everything that one request set off
+	CausationID      string    `json:"causation_id,omitempty"` // the event that caused this one
+	TraceParent      string    `json:"trace_parent,omitempty"` // W3C trace context of the creation
+}
+
+// Kind returns the kind that the event claims to be, without its context.
+func (m Meta) name() string { return Kind{Type: m.EventType, Version: m.SchemaVersion}.String() }
+
+// An Envelope is an event as it travels: what it says about itself, and data
+// that only those who know its kind can read.
+type Envelope struct {
+	Meta
+	Data json.RawMessage `json:"data"`
+}
+
+// An Event is an envelope whose data has been decoded for a handler.
+type Event[T Payload] struct {
+	Meta
+	Data T
+
+	result *string // where Result leaves its word for the inbox row
+}
+
+// Result sets what the inbox row of this event will say was done about it; it
+// is kept as evidence. Without it, an event that was handled is "applied".
+// Use short words such as "already_booked".
+func (e Event[T]) Result(what string) {
+	if e.result != nil {
+		*e.result = what
+	}
+}
+
+// decodeEnvelope reads an event as received. Every error it returns is
+// permanent and carries a code: the same bytes will never become readable.
+// Unknown fields are ignored, so that producers may add some.
+func decodeEnvelope(raw []byte) (Envelope, error) {
+	env, err := parseEnvelope(raw)
+	if err != nil {
+		return env, Permanent(err)
+	}
+	return env, nil
+}
+
+func parseEnvelope(raw []byte) (Envelope, error) {
+	if len(raw) == 0 {
+		return Envelope{}, Coded("empty_message", errors.New("the message has no body"))
+	}
+	if len(raw) > MaxEventBytes {
+		return Envelope{}, Coded("too_large", fmt.Errorf("%d bytes, at most %d", len(raw), MaxEventBytes))
+	}
+	if err := strictjson.Check(raw); err != nil {
+		return Envelope{}, Coded("bad_text", err)
+	}
+	var wire struct {
+		Envelope
+		EventID string `json:"event_id"` // shadows the lenient uuid.UUID: one event, one spelling
+	}
+	if err := json.Unmarshal(raw, &wire); err != nil {
+		return Envelope{}, Coded("bad_json", err)
+	}
+	env := wire.Envelope
+	id, err := uuid.Parse(wire.EventID)
+	if err != nil || id.String() != wire.EventID {
+		return env, Coded("bad_event_id", errors.New("event_id is not a UUID in its canonical lower-case form"))
+	}
+	env.EventID = id
+	return env, env.check()
+}
+
+// check refuses what no consumer could work with.
+func (e *Envelope) check() error {
+	switch {
+	case e.EventID == uuid.Nil:
+		return Coded("bad_event_id", errors.New("event_id is missing"))
+	case !identifier(e.EventType):
+		return Coded("bad_event_type", errors.New("event_type is missing or not an identifier"))
+	case e.SchemaVersion < 1:
+		return Coded("bad_schema_version", errors.New("schema_version is missing or below 1"))
+	case e.AggregateID == "" || len(e.AggregateID) > MaxIDBytes:
+		return Coded("bad_aggregate_id", fmt.Errorf("aggregate_id must have 1 to %d bytes", MaxIDBytes))
+	case len(e.AggregateType) > MaxIDBytes || len(e.Producer) > MaxIDBytes || len(e.Tenant) > MaxIDBytes ||
+		len(e.CorrelationID) > MaxIDBytes || len(e.CausationID) > MaxIDBytes:
+		return Coded("bad_envelope", fmt.Errorf("an identifier has more than %d bytes", MaxIDBytes))
+	case e.AggregateVersion < 1:
+		return Coded("bad_aggregate_version", errors.New("aggregate_version is missing or below 1"))
+	case e.OccurredAt.Year() < 1970:
+		return Coded("bad_occurred_at", errors.New("occurred_at is missing or before 1970"))
+	case len(e.Data) == 0 || e.Data[0] != '{':
+		return Coded("bad_data", errors.New("data is missing or not an object"))
+	}
+	return nil
+}
+
+var identifierPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,63}$`)
+
+// identifier reports whether s can be a token of a subject and a label of a
+// metric: no dots, blanks or wildcards.
+func identifier(s string) bool { return identifierPattern.MatchString(s) }
+
+var traceParentPattern = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// validTraceParent keeps rubbish, and line breaks above all, out of headers.
+// https://www.w3.org/TR/trace-context/#traceparent-header
+func validTraceParent(s string) bool {
+	return traceParentPattern.MatchString(s) &&
+		s[3:35] != "00000000000000000000000000000000" && s[36:52] != "0000000000000000"
+}
