@@ -27,6 +27,7 @@ CREATE TABLE message_outbox (
 	kind              text        NOT NULL,
 	subject           text        NOT NULL,
 	payload           bytea       NOT NULL, -- bytes, not jsonb: jsonb would reorder and reformat them
+	trace_parent      text        NOT NULL DEFAULT '', -- of the creation, so that a relay need not read payloads
 	created_at        timestamptz NOT NULL DEFAULT now(),
 	expires_at        timestamptz,
 	PRIMARY KEY (event_id)

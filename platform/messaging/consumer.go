@@ -2,35 +2,259 @@ package messaging
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // ConsumerConfig tunes a [Consumer]. The zero value works.
-type ConsumerConfig struct{}
+type ConsumerConfig struct {
+	// Replica tells the processes of one consumer apart.
+	// Defaults to host name, process id and a random part.
+	Replica string
 
-// A Consumer applies events to one database.
-type Consumer struct{}
+	// Group is the most events that share one transaction. More is faster
+	// until a transaction holds locks for too long. Defaults to 1000.
+	Group int
 
-// NewConsumer returns a consumer that will read the durable of its own name.
+	// Lease is how long the active replica keeps its place without renewing.
+	// Defaults to 10 s.
+	Lease time.Duration
+
+	// HandlerTimeout bounds one transaction with all its handlers. A group
+	// that exceeds it is split, so that one slow event costs only itself.
+	// Defaults to 10 s.
+	HandlerTimeout time.Duration
+
+	// RetryDelay is the first delay before an event that failed comes again;
+	// it doubles with each attempt, with full jitter. Defaults to 500 ms.
+	RetryDelay time.Duration
+
+	// RetryDelayMax bounds that delay. Defaults to 2 min.
+	RetryDelayMax time.Duration
+
+	// Logger defaults to slog.Default.
+	Logger *slog.Logger
+
+	// Meters and Tracers default to the global OpenTelemetry providers.
+	Meters  metric.MeterProvider
+	Tracers trace.TracerProvider
+}
+
+func (c ConsumerConfig) withDefaults(name string) ConsumerConfig {
+	if c.Replica == "" {
+		host, _ := os.Hostname()
+		c.Replica = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), strings.ToLower(rand.Text()[:6]))
+	}
+	setDefault(&c.Group, 1000)
+	setDefault(&c.Lease, 10*time.Second)
+	setDefault(&c.HandlerTimeout, 10*time.Second)
+	setDefault(&c.RetryDelay, 500*time.Millisecond)
+	setDefault(&c.RetryDelayMax, 2*time.Minute)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Meters == nil {
+		c.Meters = otel.GetMeterProvider()
+	}
+	if c.Tracers == nil {
+		c.Tracers = otel.GetTracerProvider()
+	}
+	c.Logger = c.Logger.With("consumer", name)
+	return c
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// A Consumer applies the events of one durable subscription to one database,
+// each with exactly one effect there.
+//
+// It reads a group of events, opens one transaction, writes their inbox rows,
+// calls the handlers with that transaction, commits, and only then
+// acknowledges. So a handler cannot forget to de-duplicate, and
+// acknowledgement, retry and dead letters are not its business; doc.go lists
+// what each return value leads to.
+//
+// Of all processes that run the same consumer on the same database, one is
+// active at a time: measured, three that pull one durable deadlock with each
+// other, reverse events and take seven times as long.
+type Consumer struct {
+	name         string
+	pool         *pgxpool.Pool
+	sub          Subscriber
+	cfg          ConsumerConfig
+	handlers     map[string]handler // by Kind.String
+	kinds        []Kind
+	everyVersion bool
+	place        *consumerPlace
+	meters       consumerMeters
+	tracer       trace.Tracer
+}
+
+// NewConsumer returns a consumer that reads the durable of its own name. The
+// name is its identity: the inbox remembers by it, so a consumer that changes
+// its name applies everything again. Register handlers before Run.
+//
+// It panics if the metrics cannot be made, which only a programming error can
+// cause.
 func NewConsumer(name string, pool *pgxpool.Pool, sub Subscriber, cfg ConsumerConfig) *Consumer {
+	cfg = cfg.withDefaults(name)
+	meters, err := newConsumerMeters(cfg.Meters, name)
+	if err != nil {
+		panic(fmt.Sprintf("consumer %s: %v", name, err))
+	}
+	return &Consumer{name: name, pool: pool, sub: sub, cfg: cfg, handlers: map[string]handler{}, meters: meters,
+		tracer: cfg.Tracers.Tracer(scope), place: newConsumerPlace(pool, name, cfg.Replica, cfg.Lease)}
+}
+
+// EveryVersion makes the consumer apply each aggregate's events strictly by
+// aggregate_version, as a projection must: a version that is behind is
+// recorded as stale and not applied, the next one is applied, and one that
+// skips a version waits until the missing one has come. The subscription must
+// then hold every kind of the aggregate, or the filtered ones look missing.
+func (c *Consumer) EveryVersion() { c.everyVersion = true }
+
+// Subscription returns what the consumer reads, for whoever owns the topology.
+func (c *Consumer) Subscription() Subscription {
+	return Subscription{Durable: c.name, Kinds: c.kinds}
+}
+
+// A handler is one registered function, without its type parameter.
+type handler interface {
+	decode(data json.RawMessage) (any, error) // an error is permanent
+	apply(ctx context.Context, tx pgx.Tx, items []*item) error
+}
+
+// Handle registers fn for the kind of T: one call per event, in order. The
+// events still share a transaction with others, so fn must do nothing outside
+// tx: what it did there would happen again when the group is repeated.
+// It panics if the kind has a handler already.
+func Handle[T Payload](c *Consumer, fn func(ctx context.Context, tx pgx.Tx, ev Event[T]) error) {
+	HandleBatch(c, func(ctx context.Context, tx pgx.Tx, evs []Event[T]) error {
+		for _, ev := range evs {
+			if err := fn(ctx, tx, ev); err != nil {
+				return fmt.Errorf("event %s: %w", ev.EventID, err)
+			}
+		}
+		return nil
+	})
+}
+
+// HandleBatch registers fn for the kind of T, called with up to a whole group
+// of events, in order, none of them seen before. For hot paths: one set-based
+// statement for a thousand events costs little more than one for a single one.
+// An error counts for all of them: the group is then split until the event at
+// fault stands alone.
+// It panics if the kind has a handler already.
+func HandleBatch[T Payload](c *Consumer, fn func(ctx context.Context, tx pgx.Tx, evs []Event[T]) error) {
+	var zero T
+	kind := zero.Kind()
+	if _, exists := c.handlers[kind.String()]; exists {
+		panic(fmt.Sprintf("consumer %s: %s has two handlers", c.name, kind))
+	}
+	c.handlers[kind.String()] = typedHandler[T](fn)
+	c.kinds = append(c.kinds, kind)
+}
+
+type typedHandler[T Payload] func(ctx context.Context, tx pgx.Tx, evs []Event[T]) error
+
+func (h typedHandler[T]) decode(data json.RawMessage) (any, error) {
+	var v T
+	if err := json.Unmarshal(data, &v); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+func (h typedHandler[T]) apply(ctx context.Context, tx pgx.Tx, items []*item) error {
+	evs := make([]Event[T], len(items))
+	for i, it := range items {
+		evs[i] = Event[T]{Meta: it.env.Meta, Data: it.data.(T), result: &it.result}
+	}
+	return h(ctx, tx, evs)
+}
+
+// Run consumes until ctx is done; the group that is then in work is finished
+// and acknowledged, the place is given up, and Run returns nil. While the
+// database or the broker is away it waits and reads nothing.
+func (c *Consumer) Run(ctx context.Context) error {
+	defer c.place.leave(context.WithoutCancel(ctx))
+	for failures := 0; ctx.Err() == nil; {
+		err := c.place.take(ctx)
+		if err == nil {
+			c.cfg.Logger.Info("consumer is active", "replica", c.cfg.Replica)
+			err = c.consume(ctx)
+		}
+		if err == nil || ctx.Err() != nil {
+			failures = 0
+			continue
+		}
+		c.cfg.Logger.Warn("consumer is held up", "failures", failures, "error", err)
+		wait(ctx, backoff(failures, 100*time.Millisecond, 5*time.Second))
+		failures++
+	}
 	return nil
 }
 
-// Handle registers fn for the kind of T.
-func Handle[T Payload](c *Consumer, fn func(ctx context.Context, tx pgx.Tx, ev Event[T]) error) {
+// consume reads and applies groups for as long as this replica is the active
+// one. It returns nil when the place was lost.
+func (c *Consumer) consume(ctx context.Context) error {
+	source, err := c.sub.Subscribe(ctx, c.Subscription())
+	if err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	defer source.Close() // what was fetched ahead goes back at once
+	active, stop := c.place.keep(ctx)
+	defer stop()
+	for {
+		deliveries, err := source.Fetch(active, c.cfg.Group)
+		switch {
+		case active.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("fetch: %w", err)
+		}
+		if err := c.apply(active, deliveries); errors.Is(err, errPlaceLost) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
 }
 
-// HandleBatch registers fn for the kind of T, called with up to a whole group.
-func HandleBatch[T Payload](c *Consumer, fn func(ctx context.Context, tx pgx.Tx, evs []Event[T]) error) {
+// Apply processes one group of deliveries now, as the active replica: it takes
+// the consumer's place for that time, and waits for it while another has it.
+// Replays and tests use it; they so run through the same inbox as everything.
+func (c *Consumer) Apply(ctx context.Context, deliveries ...Delivery) error {
+	if err := c.place.take(ctx); err != nil {
+		return err
+	}
+	defer c.place.leave(context.WithoutCancel(ctx))
+	return c.apply(ctx, deliveries)
 }
 
-// EveryVersion makes the consumer apply each aggregate's events strictly by version.
-func (c *Consumer) EveryVersion() {}
-
-// Subscription returns what the consumer reads.
-func (c *Consumer) Subscription() Subscription { return Subscription{} }
-
-// Run consumes until ctx is done.
-func (c *Consumer) Run(ctx context.Context) error { return nil }
+// wait sleeps for d or until ctx is done.
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

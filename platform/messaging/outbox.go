@@ -98,11 +98,11 @@ func NewOutbox(cfg OutboxConfig) (*Outbox, error) {
 // caller holds, id order is the order of an aggregate's versions.
 const sqlStage = `
 WITH fact AS (
-	INSERT INTO message_outbox (event_id, shard, aggregate_type, aggregate_id, aggregate_version, kind, subject, payload, expires_at)
-	SELECT event_id, shard, aggregate_type, aggregate_id, aggregate_version, kind, subject, payload, expires_at
+	INSERT INTO message_outbox (event_id, shard, aggregate_type, aggregate_id, aggregate_version, kind, subject, payload, trace_parent, expires_at)
+	SELECT event_id, shard, aggregate_type, aggregate_id, aggregate_version, kind, subject, payload, trace_parent, expires_at
 	  FROM unnest(@event_ids::uuid[], @shards::smallint[], @aggregate_types::text[], @aggregate_ids::text[], @versions::bigint[],
-	              @kinds::text[], @subjects::text[], @payloads::bytea[], @expiries::timestamptz[])
-	       WITH ORDINALITY AS e(event_id, shard, aggregate_type, aggregate_id, aggregate_version, kind, subject, payload, expires_at, n)
+	              @kinds::text[], @subjects::text[], @payloads::bytea[], @trace_parents::text[], @expiries::timestamptz[])
+	       WITH ORDINALITY AS e(event_id, shard, aggregate_type, aggregate_id, aggregate_version, kind, subject, payload, trace_parent, expires_at, n)
 	 ORDER BY n
 	RETURNING shard, id, event_id
 )
@@ -164,6 +164,7 @@ type stageRows struct {
 	versions                     []int64
 	kinds, subjects              []string
 	payloads                     [][]byte
+	traceParents                 []string
 	expiries                     []*time.Time
 }
 
@@ -195,6 +196,7 @@ func (r *stageRows) add(k Kind, env Envelope, err error) error {
 	r.kinds = append(r.kinds, k.String())
 	r.subjects = append(r.subjects, k.Subject(shard))
 	r.payloads = append(r.payloads, payload)
+	r.traceParents = append(r.traceParents, env.TraceParent)
 	var expiry *time.Time
 	if !env.ExpiresAt.IsZero() {
 		expiry = &env.ExpiresAt
@@ -206,6 +208,6 @@ func (r *stageRows) add(k Kind, env Envelope, err error) error {
 func (r *stageRows) args() pgx.StrictNamedArgs {
 	return pgx.StrictNamedArgs{
 		"event_ids": r.eventIDs, "shards": r.shards, "aggregate_types": r.aggregateTypes, "aggregate_ids": r.aggregateIDs,
-		"versions": r.versions, "kinds": r.kinds, "subjects": r.subjects, "payloads": r.payloads, "expiries": r.expiries,
+		"versions": r.versions, "kinds": r.kinds, "subjects": r.subjects, "payloads": r.payloads, "trace_parents": r.traceParents, "expiries": r.expiries,
 	}
 }

@@ -1,9 +1,14 @@
 package messaging
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"strings"
 	"time"
+
+	"orderpaid/platform/postgres"
 )
 
 // Permanent marks an error that no retry can mend: the event itself is wrong
@@ -40,6 +45,108 @@ func IsPermanent(err error) bool {
 	var p *permanentError
 	return errors.As(err, &p)
 }
+
+// A verdict is what the consumer does about the error of a transaction.
+type verdict int
+
+const (
+	// again: the database is away, or whether it committed is unknown. The
+	// same transaction is repeated until it answers; nothing is counted
+	// against the events, because nothing is known to be wrong with them.
+	again verdict = iota
+	// contention: the transaction lost against another one. It is repeated a
+	// few times at once.
+	contention
+	// ordinary: a handler failed. The group is split; the event that stands
+	// alone with the error is tried again later.
+	ordinary
+	// permanent: no retry can mend the event. It becomes a dead letter.
+	permanent
+)
+
+func (v verdict) class() string {
+	switch v {
+	case permanent:
+		return "permanent"
+	case again:
+		return "unknown"
+	default:
+		return "transient"
+	}
+}
+
+// judge is the only place where an error's kind is decided. It goes by marks
+// and SQLSTATE, never by the text of a message, which is translated and edited.
+func judge(err error) verdict {
+	var delayed *retryAfterError
+	switch {
+	case IsPermanent(err):
+		return permanent
+	case errors.As(err, &delayed):
+		return ordinary
+	}
+	switch code := postgres.Code(err); {
+	case code == "40001" || code == "40P01" || code == "55P03":
+		return contention
+	case code == "57014": // statement_timeout, or a cancelled request: this event's own slowness
+		return ordinary
+	case strings.HasPrefix(code, "22") || code == "23514" || code == "23502":
+		return permanent // a value that the database cannot hold, or that a CHECK forbids
+	case errors.Is(err, postgres.ErrUnknownOutcome):
+		return again
+	case errors.Is(err, context.DeadlineExceeded): // the handler's time was up
+		return ordinary
+	case postgres.Classify(err) == postgres.Transient:
+		return again
+	}
+	return ordinary
+}
+
+// codeOf names an error in a form that can be counted: the code it was given
+// with [Coded], or the SQLSTATE, or what kind of error it is.
+func codeOf(err error) string {
+	var coded *codedError
+	var panicked *panicError
+	switch {
+	case errors.As(err, &coded):
+		return coded.code
+	case errors.As(err, &panicked):
+		return "panic"
+	case postgres.Code(err) != "":
+		return "sqlstate_" + postgres.Code(err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return "handler_timeout"
+	}
+	return "handler_error"
+}
+
+var (
+	mailPattern   = regexp.MustCompile(`[^\s"'<>()=,;:]+@[^\s"'<>()=,;:]+`)
+	digitsPattern = regexp.MustCompile(`\d[\d -]{10,}\d`)
+)
+
+// detailOf is the text of an error as it may be stored, logged and shown. A
+// database's message can quote the row it refused, so of those only the
+// SQLSTATE is kept; from everything else, what looks like a mail address, a
+// card or a telephone number is masked.
+func detailOf(err error) string {
+	if code := postgres.Code(err); code != "" {
+		return "the database refused the transaction with SQLSTATE " + code
+	}
+	text := strings.ToValidUTF8(err.Error(), "?")
+	text = strings.ReplaceAll(text, "\x00", "?")
+	text = mailPattern.ReplaceAllString(text, "…@…")
+	return truncate(digitsPattern.ReplaceAllString(text, "…"), 1000)
+}
+
+// panicError is a handler's panic. Its value may quote the event, so only its
+// type is told.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("the handler panicked with a %T", e.value) }
 
 type permanentError struct{ err error }
 

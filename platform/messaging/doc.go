@@ -1,0 +1,60 @@
+// Package messaging carries facts from one service's database to others, at
+// least once between processes and with exactly one effect per consumer and
+// event inside each database.
+//
+//	service ── one transaction ──► business rows + message_outbox + message_outbox_pending
+//	                                                   │
+//	                              Relay: lease shards, read in order, publish,
+//	                              wait for the ack, turn queue rows into evidence
+//	                                                   │
+//	                                              Publisher ── broker ── Subscriber
+//	                                                                         │
+//	                              Consumer: one transaction for a group of events:
+//	                              fence, inbox rows, handlers, commit; then ack
+//	                                                                         │
+//	                                       message_inbox + the consumer's business rows
+//
+// # Reading order
+//
+// The files follow an event through its life: envelope.go (what an event is),
+// outbox.go (staged with the business change), lease.go and relay.go
+// (published, in order), hold.go (what the broker refuses), broker.go (what an
+// adapter must promise), consumer.go and place.go (who consumes), group.go
+// (one transaction for many events), inbox.go (applied once), retry.go (which
+// errors lead where), deadletter.go (what can never be applied).
+//
+// # What a handler returns
+//
+//	returns               messaging does
+//	nil                   commits inbox row and the handler's writes, then acks;
+//	                      a lost ack means a redelivery, which the inbox absorbs
+//	Permanent(err)        rolls back; commits a dead letter; only then acks
+//	                      (for a batch handler: once the batch is one event)
+//	RetryAfter(err, d)    rolls back; the event comes again, not before d
+//	another error, panic  rolls back; the event comes again after a jittered backoff
+//	commit unknown        treated as not done: the same transaction again; the
+//	                      inbox decides whether it had committed
+//
+// Serialization failures, deadlocks and lock timeouts repeat the transaction a
+// few times. While the database is away nothing is read and nothing is
+// counted against any event.
+//
+// # What is promised
+//
+//   - An event staged in a transaction that commits is published, however often
+//     processes die; one that is rolled back never is.
+//   - Events of one aggregate appear on the stream, each for the first time, in
+//     the order of their versions, with any number of relays.
+//   - Each consumer's effect on its own database happens once per event.
+//   - Nothing is dropped: what cannot be applied is in message_failure with its
+//     bytes, what cannot be published is in message_outbox_held.
+//
+// # What is not promised
+//
+//   - "Exactly once" without these boundaries. A handler that calls another
+//     system calls it again when its transaction is repeated; do such things
+//     after the commit, from a row (see services/notify/delivery.go).
+//   - Order between aggregates, or in time between consumers.
+//   - That a broker keeps what it acknowledged. That is why published facts
+//     stay in the outbox.
+package messaging

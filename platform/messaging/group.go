@@ -1,0 +1,293 @@
+package messaging
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"orderpaid/platform/postgres"
+)
+
+// An item is one event of a group on its way through a transaction.
+type item struct {
+	deliveries []Delivery // more than one if the group holds the event twice
+	env        Envelope
+	handler    handler
+	data       any
+	result     string // for the inbox row
+	skipped    bool   // recorded, but no handler is called: stale or expired
+	waiting    bool   // a version is missing before it: not recorded, comes again
+}
+
+// aggregate is the key that order is kept by.
+func (it *item) aggregate() aggregateKey {
+	return aggregateKey{it.env.AggregateType, it.env.AggregateID}
+}
+
+type aggregateKey struct{ Type, ID string }
+
+// A group is what one Fetch returned, with what is known about it so far.
+type group struct {
+	*Consumer
+	blocked map[aggregateKey]bool // aggregates of which an event has failed in this group
+}
+
+// apply brings every delivery to its end: applied and acknowledged, recorded
+// as a dead letter and acknowledged, or handed back for later. An error means
+// that the rest was left to the broker, which will deliver it again.
+func (c *Consumer) apply(ctx context.Context, deliveries []Delivery) error {
+	started := time.Now()
+	items, unusable := c.open(deliveries)
+	for _, u := range unusable {
+		if err := c.bury(ctx, u.delivery, u.env, u.err); err != nil {
+			return err
+		}
+	}
+	g := &group{Consumer: c, blocked: map[aggregateKey]bool{}}
+	err := g.run(ctx, items)
+	c.meters.group(ctx, len(deliveries), time.Since(started))
+	return err
+}
+
+// unusable is a delivery that can be neither read nor handled, ever.
+type unusable struct {
+	delivery Delivery
+	env      Envelope // as far as it could be read
+	err      error
+}
+
+// open decodes deliveries and merges copies of the same event.
+func (c *Consumer) open(deliveries []Delivery) (items []*item, bad []unusable) {
+	byID := make(map[uuid.UUID]*item, len(deliveries))
+	items = make([]*item, 0, len(deliveries))
+	for _, d := range deliveries {
+		it, env, err := c.openOne(d)
+		if err != nil {
+			bad = append(bad, unusable{d, env, err})
+			continue
+		}
+		if twin, ok := byID[it.env.EventID]; ok {
+			twin.deliveries = append(twin.deliveries, d)
+			continue
+		}
+		byID[it.env.EventID] = it
+		items = append(items, it)
+	}
+	return items, bad
+}
+
+func (c *Consumer) openOne(d Delivery) (*item, Envelope, error) {
+	env, err := decodeEnvelope(d.Data())
+	if err != nil {
+		return nil, env, err
+	}
+	h, ok := c.handlers[env.name()]
+	if !ok {
+		return nil, env, Permanent(Coded("unknown_kind", fmt.Errorf("this consumer does not handle %s", env.name())))
+	}
+	data, err := h.decode(env.Data)
+	if err != nil {
+		return nil, env, Permanent(Coded("bad_data", err))
+	}
+	return &item{deliveries: []Delivery{d}, env: env, handler: h, data: data, result: "applied"}, env, nil
+}
+
+// contentionRetries is how often a group that lost against other transactions
+// is repeated before it is split.
+const contentionRetries = 5
+
+// run applies items in one transaction; where that fails because of the events
+// themselves, it halves them until the one at fault stands alone. A poison
+// event in a group of 1000 so costs about 2·log₂1000 transactions and delays
+// nobody else.
+func (g *group) run(ctx context.Context, items []*item) error {
+	items = g.withoutBlocked(items)
+	if len(items) == 0 {
+		return nil
+	}
+	for attempt := 0; ; attempt++ {
+		err := g.commit(ctx, items)
+		if err == nil {
+			return g.answer(ctx, items)
+		}
+		if errors.Is(err, errPlaceLost) {
+			return err
+		}
+		switch v := judge(err); {
+		case v == again || v == contention && attempt < contentionRetries:
+			g.meters.retried(ctx, v)
+			if attempt%10 == 1 {
+				g.cfg.Logger.Warn("the database does not take a group; repeating it", "attempt", attempt, "code", codeOf(err))
+			}
+			wait(ctx, backoff(attempt, 20*time.Millisecond, 5*time.Second))
+			if ctx.Err() != nil { // stopping, or the place is lost: the broker will deliver it again
+				return ctx.Err()
+			}
+		case len(items) > 1:
+			half := len(items) / 2
+			return errors.Join(g.run(ctx, items[:half]), g.run(ctx, items[half:]))
+		default:
+			return g.fail(ctx, items[0], v, err)
+		}
+	}
+}
+
+// withoutBlocked hands back events whose aggregate has failed earlier in this
+// group: they must not overtake it.
+func (g *group) withoutBlocked(items []*item) []*item {
+	if len(g.blocked) == 0 {
+		return items
+	}
+	return slices.DeleteFunc(slices.Clone(items), func(it *item) bool {
+		if g.blocked[it.aggregate()] {
+			g.comeAgain(it, g.cfg.RetryDelay)
+			return true
+		}
+		return false
+	})
+}
+
+// commit applies items in one transaction. It finishes even if ctx is done: a
+// transaction that is under way is cheaper to end than to repeat.
+func (g *group) commit(ctx context.Context, items []*item) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.HandlerTimeout)
+	defer cancel()
+	ctx, span := g.startSpan(ctx, items)
+	defer span.End()
+	for _, it := range items {
+		it.result, it.skipped, it.waiting = "applied", false, false
+	}
+	err := postgres.InTx(ctx, g.pool, func(tx pgx.Tx) error {
+		if err := g.place.fence(ctx, tx); err != nil {
+			return err
+		}
+		fresh, err := g.admit(ctx, tx, items)
+		if err != nil {
+			return err
+		}
+		for _, step := range steps(fresh) {
+			if err := applyStep(ctx, tx, step); err != nil {
+				return err
+			}
+		}
+		return g.recordResults(ctx, tx, fresh)
+	})
+	if err != nil {
+		span.SetAttributes(attribute.String("error.type", codeOf(err)))
+	}
+	return err
+}
+
+// steps cuts events into runs of one kind, so that batch handlers get as many
+// at a time as possible: an event joins the last step of its kind, unless a
+// later step already holds its aggregate, which it must not overtake.
+func steps(items []*item) [][]*item {
+	var out [][]*item
+	ofKind, ofAggregate := map[string]int{}, map[aggregateKey]int{}
+	for _, it := range items {
+		if it.skipped {
+			continue
+		}
+		step, ok := ofKind[it.env.name()]
+		if last, held := ofAggregate[it.aggregate()]; !ok || held && last > step {
+			out = append(out, nil)
+			step = len(out) - 1
+			ofKind[it.env.name()] = step
+		}
+		out[step] = append(out[step], it)
+		ofAggregate[it.aggregate()] = step
+	}
+	return out
+}
+
+// applyStep calls one handler. A panic is an error like any other: it must
+// cost its own event and not the process.
+func applyStep(ctx context.Context, tx pgx.Tx, step []*item) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &panicError{value: value, stack: debug.Stack()}
+		}
+	}()
+	return step[0].handler.apply(ctx, tx, step)
+}
+
+// answer acknowledges what was committed.
+func (g *group) answer(ctx context.Context, items []*item) error {
+	for _, it := range items {
+		if it.waiting {
+			g.comeAgain(it, backoff(it.attempt(), g.cfg.RetryDelay, g.cfg.RetryDelayMax))
+			continue
+		}
+		g.meters.done(ctx, it)
+		for _, d := range it.deliveries {
+			if err := d.Ack(); err != nil { // committed all the same: the inbox absorbs the redelivery
+				g.cfg.Logger.Warn("acknowledgement not sent; the event will come again", "event_id", it.env.EventID, "error", err)
+			}
+		}
+	}
+	return nil
+}
+
+// fail ends an event that stands alone with its error.
+func (g *group) fail(ctx context.Context, it *item, v verdict, err error) error {
+	g.blocked[it.aggregate()] = true
+	if v == permanent {
+		for _, d := range it.deliveries {
+			if err := g.bury(ctx, d, it.env, err); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	delay := backoff(it.attempt(), g.cfg.RetryDelay, g.cfg.RetryDelayMax)
+	var asked *retryAfterError
+	if errors.As(err, &asked) {
+		delay = asked.delay
+	}
+	g.meters.retried(ctx, v)
+	g.cfg.Logger.Warn("event will be tried again", "event_id", it.env.EventID, "kind", it.env.name(),
+		"attempt", it.attempt(), "delay", delay, "code", codeOf(err), "error", detailOf(err))
+	g.comeAgain(it, delay)
+	return nil
+}
+
+// comeAgain hands an event back to the broker for a while.
+func (g *group) comeAgain(it *item, delay time.Duration) {
+	for _, d := range it.deliveries {
+		if err := d.Retry(delay); err != nil { // it comes after the acknowledgement wait instead
+			g.cfg.Logger.Warn("delayed redelivery not asked for", "event_id", it.env.EventID, "error", err)
+		}
+	}
+}
+
+func (it *item) attempt() int { return it.deliveries[0].Attempt() }
+
+// startSpan opens one span for the group, linked to the creation of each of
+// its events: a group has many causes, so none of them can be its parent.
+// https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
+func (g *group) startSpan(ctx context.Context, items []*item) (context.Context, trace.Span) {
+	const maxLinks = 128 // the SDK's own limit
+	links := make([]trace.Link, 0, min(len(items), maxLinks))
+	for _, it := range items {
+		if len(links) == maxLinks {
+			break
+		}
+		if !validTraceParent(it.env.TraceParent) {
+			continue
+		}
+		created := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": it.env.TraceParent})
+		links = append(links, trace.LinkFromContext(created))
+	}
+	return g.tracer.Start(ctx, "process "+g.name, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
+		trace.WithAttributes(attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.name", "process"),
+			attribute.String("messaging.consumer.group.name", g.name), attribute.Int("messaging.batch.message_count", len(items))))
+}

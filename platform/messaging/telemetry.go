@@ -1,0 +1,130 @@
+package messaging
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// Every metric of this package is named here. Labels are names of databases,
+// consumers, kinds and results: never an id of an order or a user, of which
+// there is no end.
+
+const scope = "orderpaid/platform/messaging"
+
+// relayMeters are the metrics of one relay's one database.
+type relayMeters struct {
+	database attribute.KeyValue
+	attempts metric.Int64Counter     // by result
+	lag      metric.Float64Histogram // created to acknowledged
+	holds    metric.Int64Counter     // by state
+}
+
+func newRelayMeters(provider metric.MeterProvider, database string) (relayMeters, error) {
+	meter := provider.Meter(scope)
+	m := relayMeters{database: attribute.String("database", database)}
+	var errs [3]error
+	m.attempts, errs[0] = meter.Int64Counter("shop_outbox_publish_attempts",
+		metric.WithDescription("Events handed to the broker, by what it answered."))
+	m.lag, errs[1] = meter.Float64Histogram("shop_outbox_publish_lag", metric.WithUnit("s"),
+		metric.WithDescription("From staging an event to its acknowledgement by the broker."),
+		metric.WithExplicitBucketBoundaries(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300))
+	m.holds, errs[2] = meter.Int64Counter("shop_outbox_held",
+		metric.WithDescription("Events taken out of the queue because the broker did not take them, by state."))
+	return m, errors.Join(errs[:]...)
+}
+
+func (m relayMeters) published(ctx context.Context, receipt Receipt) {
+	m.attempts.Add(ctx, 1, metric.WithAttributes(m.database, attribute.String("result", receiptResult(receipt))))
+}
+
+func (m relayMeters) marked(ctx context.Context, createdAt []time.Time) {
+	now := time.Now()
+	attrs := metric.WithAttributeSet(attribute.NewSet(m.database))
+	for _, t := range createdAt {
+		m.lag.Record(ctx, max(0, now.Sub(t).Seconds()), attrs) // never negative, whatever the clocks say
+	}
+}
+
+func (m relayMeters) held(ctx context.Context, states []string) {
+	for _, state := range states {
+		m.holds.Add(ctx, 1, metric.WithAttributes(m.database, attribute.String("state", state)))
+	}
+}
+
+func receiptResult(r Receipt) string {
+	switch {
+	case r.Err == nil && r.Duplicate:
+		return "duplicate"
+	case r.Err == nil:
+		return "stored"
+	case errors.Is(r.Err, ErrRefused):
+		return "refused"
+	case errors.Is(r.Err, ErrUnknownOutcome):
+		return "unknown"
+	case errors.Is(r.Err, ErrBehind):
+		return "behind"
+	default:
+		return "unavailable"
+	}
+}
+
+// consumerMeters are the metrics of one consumer.
+type consumerMeters struct {
+	consumer attribute.KeyValue
+	events   metric.Int64Counter     // by kind and result
+	retries  metric.Int64Counter     // by class
+	failures metric.Int64Counter     // by code
+	age      metric.Float64Histogram // occurred_at to commit, the objective of the whole system
+	groups   metric.Float64Histogram // seconds per group
+	sizes    metric.Int64Histogram   // events per group
+}
+
+func newConsumerMeters(provider metric.MeterProvider, consumer string) (consumerMeters, error) {
+	meter := provider.Meter(scope)
+	m := consumerMeters{consumer: attribute.String("consumer", consumer)}
+	var errs [6]error
+	m.events, errs[0] = meter.Int64Counter("shop_consumer_events",
+		metric.WithDescription("Events brought to their end, by kind and result (applied, duplicate, stale, expired or the handler's word)."))
+	m.retries, errs[1] = meter.Int64Counter("shop_consumer_retries",
+		metric.WithDescription("Transactions repeated and events handed back, by class."))
+	m.failures, errs[2] = meter.Int64Counter("shop_consumer_dead_letters",
+		metric.WithDescription("Dead letters recorded, by error code."))
+	m.age, errs[3] = meter.Float64Histogram("shop_event_age_at_effect", metric.WithUnit("s"),
+		metric.WithDescription("From the moment a fact became true to the commit of its effect."),
+		metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600))
+	m.groups, errs[4] = meter.Float64Histogram("shop_consumer_group_duration", metric.WithUnit("s"),
+		metric.WithDescription("Time to bring one group of deliveries to its end."),
+		metric.WithExplicitBucketBoundaries(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30))
+	m.sizes, errs[5] = meter.Int64Histogram("shop_consumer_group_size",
+		metric.WithDescription("Deliveries in one group."), metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 25, 50, 100, 250, 500, 1000))
+	return m, errors.Join(errs[:]...)
+}
+
+func (m consumerMeters) done(ctx context.Context, it *item) {
+	kind := attribute.String("kind", it.env.name())
+	m.events.Add(ctx, 1, metric.WithAttributes(m.consumer, kind, attribute.String("result", it.result)))
+	if dup := int64(len(it.deliveries) - 1); dup > 0 {
+		m.events.Add(ctx, dup, metric.WithAttributes(m.consumer, kind, attribute.String("result", "duplicate")))
+	}
+	if !it.skipped {
+		m.age.Record(ctx, max(0, time.Since(it.env.OccurredAt).Seconds()), metric.WithAttributes(m.consumer, kind))
+	}
+}
+
+func (m consumerMeters) retried(ctx context.Context, v verdict) {
+	m.retries.Add(ctx, 1, metric.WithAttributes(m.consumer, attribute.String("class", v.class())))
+}
+
+func (m consumerMeters) buried(ctx context.Context, code string) {
+	m.failures.Add(ctx, 1, metric.WithAttributes(m.consumer, attribute.String("code", code)))
+}
+
+func (m consumerMeters) group(ctx context.Context, size int, took time.Duration) {
+	attrs := metric.WithAttributeSet(attribute.NewSet(m.consumer))
+	m.groups.Record(ctx, took.Seconds(), attrs)
+	m.sizes.Record(ctx, int64(size), attrs)
+}
