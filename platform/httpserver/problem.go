@@ -1,13 +1,16 @@
 package httpserver
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"go.opentelemetry.io/otel/trace"
+
+	"orderpaid/platform/postgres"
 )
 
 // An Error is an answer to the client: what is wrong with the request, in a
@@ -50,7 +53,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	var answer *Error
 	if !errors.As(err, &answer) {
 		answer = classify(err)
-		logFailure(r.Context(), r, answer, err)
+		logFailure(r, answer, err)
 	}
 	writeProblem(w, r, answer)
 }
@@ -58,20 +61,37 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 // classify decides what an error that is not the client's looks like from
 // outside.
 func classify(err error) *Error {
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	switch postgres.Classify(err) {
+	case postgres.Unknown:
+		return errOutcomeUnknown
+	case postgres.Transient: // deadlines, an exhausted pool, lost connections, locks: nothing was committed
 		return errUnavailable
 	default:
 		return errInternal
 	}
 }
 
-func logFailure(ctx context.Context, r *http.Request, answer *Error, err error) {
+// logFailure logs an error that is not the client's. One that the client can
+// only repeat is a warning: the database's own alarms tell more about it.
+func logFailure(r *http.Request, answer *Error, err error) {
 	level := slog.LevelError
-	if answer.Status == http.StatusServiceUnavailable {
+	if answer == errUnavailable {
 		level = slog.LevelWarn
 	}
-	slog.Log(ctx, level, "request failed", "method", r.Method, "route", routeOf(r), "code", answer.Code, "error", err)
+	slog.Log(r.Context(), level, "request failed", "method", r.Method, "route", routeOf(r),
+		"code", answer.Code, "sqlstate", postgres.Code(err), "error", withoutValues(err))
+}
+
+// withoutValues returns the text of err. PostgreSQL's data exceptions (SQLSTATE
+// class 22, "invalid input syntax for type integer: ...") quote the value that
+// they complain about; it may be personal, so their message is left out.
+func withoutValues(err error) string {
+	text := err.Error()
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && strings.HasPrefix(pgErr.Code, "22") {
+		text = strings.ReplaceAll(text, pgErr.Message, "message withheld")
+	}
+	return text
 }
 
 func writeProblem(w http.ResponseWriter, r *http.Request, e *Error) {
