@@ -153,20 +153,23 @@ CREATE INDEX message_failure_aggregate_idx ON message_failure (consumer, aggrega
 -- Makes the monthly partitions of facts, evidence and inbox from one month
 -- before now to months_ahead after it. Safe to repeat. The inbox also has a
 -- default partition: an event id that someone else made may be of any age.
+-- Months are counted in timestamps without a zone, which mean UTC here: with
+-- timestamptz, "+ 1 month" depends on the session's TimeZone, and partitions
+-- made from two zones would overlap or leave gaps.
 -- +goose StatementBegin
 CREATE FUNCTION message_prepare_partitions(months_ahead integer) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
-	owner text; lower_month timestamptz; partition text; made integer := 0;
+	owner text; lower_month timestamp; partition text; made integer := 0;
 BEGIN
 	FOREACH owner IN ARRAY ARRAY['message_outbox', 'message_outbox_publication', 'message_inbox'] LOOP
 		FOR i IN -1..months_ahead LOOP
-			lower_month := date_trunc('month', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' + make_interval(months => i);
-			partition := owner || to_char(lower_month AT TIME ZONE 'UTC', '"_"YYYY"_"MM');
+			lower_month := date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => i);
+			partition := owner || to_char(lower_month, '"_"YYYY"_"MM');
 			IF to_regclass(partition) IS NULL THEN
 				EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)', partition, owner,
-					message_uuid_floor(lower_month),
-					message_uuid_floor(lower_month + interval '1 month'));
+					message_uuid_floor(lower_month AT TIME ZONE 'UTC'),
+					message_uuid_floor((lower_month + interval '1 month') AT TIME ZONE 'UTC'));
 				made := made + 1;
 			END IF;
 		END LOOP;

@@ -1,0 +1,126 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/exaring/otelpgx"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Config configures a pool. The zero value works.
+type Config struct {
+	// MaxConns bounds the pool. All pools of all processes together must stay
+	// below the server's max_connections. Defaults to 8.
+	MaxConns int32
+
+	// ApplicationName is what pg_stat_activity and the server's log show.
+	// Defaults to the name of the executable.
+	ApplicationName string
+
+	// StatementTimeout ends a single statement. Defaults to 10 s.
+	StatementTimeout time.Duration
+
+	// LockTimeout ends the wait for a single row or table lock. It is shorter
+	// than StatementTimeout, so that a caller learns that it waited for a
+	// lock (55P03) and not merely that it was slow. Defaults to 3 s.
+	LockTimeout time.Duration
+
+	// IdleInTxTimeout ends a session that holds a transaction open and does
+	// nothing: its locks would stop others, and its snapshot would stop
+	// vacuum. Defaults to 15 s.
+	IdleInTxTimeout time.Duration
+}
+
+// The limits that no service has had a reason to change.
+const (
+	connectTimeout = 5 * time.Second
+	pingTimeout    = 2 * time.Second  // of a connection that has been idle for more than a second
+	lifetime       = 1 * time.Hour    // after which a connection is replaced, so that a pool follows a failover
+	lifetimeJitter = 10 * time.Minute // so that a pool does not replace all of its connections at once
+)
+
+// Open returns a pool whose first connection has answered: a wrong address or
+// password ends the start of a service, not its first request. The caller
+// closes the pool.
+//
+// What dsn sets as a session parameter (for example statement_timeout) wins
+// over the defaults of [Config], and loses against a value that cfg names.
+func Open(ctx context.Context, dsn string, cfg Config) (*pgxpool.Pool, error) {
+	pc, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("read database address: %w", err) // pgx masks the password
+	}
+	pc.MaxConns = cmp.Or(cfg.MaxConns, 8)
+	pc.MaxConnLifetime = lifetime
+	pc.MaxConnLifetimeJitter = lifetimeJitter
+	pc.PingTimeout = pingTimeout
+	pc.AfterConnect = readTimesInUTC
+	// Parameters of queries are personal data; the tracer leaves them out
+	// unless told otherwise.
+	pc.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTrimSQLInSpanName(), otelpgx.WithDisableAcquireTracer())
+	if pc.ConnConfig.ConnectTimeout == 0 {
+		pc.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	setSession(pc.ConnConfig.RuntimeParams, cfg)
+
+	pool, err := pgxpool.NewWithConfig(ctx, pc)
+	if err != nil {
+		return nil, fmt.Errorf("open database %s: %w", pc.ConnConfig.Database, err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("open database %s: %w", pc.ConnConfig.Database, err)
+	}
+	if err := otelpgx.RecordStats(pool); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("measure pool of database %s: %w", pc.ConnConfig.Database, err)
+	}
+	return pool, nil
+}
+
+// setSession writes the parameters that each new session starts with.
+func setSession(params map[string]string, cfg Config) {
+	set := func(name, configured, standard string) {
+		if configured != "" {
+			params[name] = configured
+		} else if params[name] == "" {
+			params[name] = standard
+		}
+	}
+	set("application_name", cfg.ApplicationName, filepath.Base(os.Args[0]))
+	set("statement_timeout", milliseconds(cfg.StatementTimeout), "10000")
+	set("lock_timeout", milliseconds(cfg.LockTimeout), "3000")
+	set("idle_in_transaction_session_timeout", milliseconds(cfg.IdleInTxTimeout), "15000")
+	set("timezone", "", "UTC")
+}
+
+func milliseconds(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return strconv.FormatInt(d.Milliseconds(), 10)
+}
+
+// readTimesInUTC makes timestamptz values arrive in UTC. pgx would give them
+// the machine's zone, and then the same row would render differently on two
+// machines. The array type holds a reference to its element: both change.
+func readTimesInUTC(_ context.Context, conn *pgx.Conn) error {
+	utc := &pgtype.Type{
+		Name: "timestamptz", OID: pgtype.TimestamptzOID,
+		Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
+	}
+	conn.TypeMap().RegisterType(utc)
+	conn.TypeMap().RegisterType(&pgtype.Type{
+		Name: "_timestamptz", OID: pgtype.TimestamptzArrayOID,
+		Codec: &pgtype.ArrayCodec{ElementType: utc},
+	})
+	return nil
+}
