@@ -1,0 +1,120 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"orderpaid/platform/postgres"
+)
+
+// services are those with a database of their own, in the order of their start.
+var services = []string{"order", "points", "notify", "search"}
+
+// The roles besides one per service.
+const (
+	ownerRole = "shop_owner" // owns the databases and runs the migrations; no service connects as it
+	relayRole = "shop_relay" // sees the outbox and the relays' leases of every database, and nothing else
+)
+
+// Database returns the name of a service's database, which is also the name of
+// the role that the service connects as. The prefix is there because "order"
+// is a reserved word.
+func Database(service string) string { return "shop_" + service }
+
+const (
+	sqlRoleExists     = `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`
+	sqlDatabaseExists = `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`
+)
+
+// bootstrap makes the roles and databases that are missing. It is what an
+// administrator does once for a cluster; roles have no passwords here because
+// only who may open the socket gets in.
+func bootstrap(ctx context.Context, superuserDSN string) error {
+	conn, err := pgx.Connect(ctx, superuserDSN)
+	if err != nil {
+		return fmt.Errorf("bootstrap databases: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for _, role := range append([]string{ownerRole, relayRole}, databases()...) {
+		if err := ensure(ctx, conn, sqlRoleExists, role, "CREATE ROLE "+role+" LOGIN"); err != nil {
+			return fmt.Errorf("bootstrap role %s: %w", role, err)
+		}
+	}
+	for _, db := range databases() {
+		if err := ensure(ctx, conn, sqlDatabaseExists, db, "CREATE DATABASE "+db+" OWNER "+ownerRole); err != nil {
+			return fmt.Errorf("bootstrap database %s: %w", db, err)
+		}
+		// A service must not even connect to another one's database.
+		if _, err := conn.Exec(ctx, "REVOKE CONNECT, TEMPORARY ON DATABASE "+db+" FROM PUBLIC; "+
+			"GRANT CONNECT, TEMPORARY ON DATABASE "+db+" TO "+db+"; GRANT CONNECT ON DATABASE "+db+" TO "+relayRole); err != nil {
+			return fmt.Errorf("bootstrap database %s: %w", db, err)
+		}
+	}
+	return nil
+}
+
+func databases() []string {
+	names := make([]string, len(services))
+	for i, service := range services {
+		names[i] = Database(service)
+	}
+	return names
+}
+
+func ensure(ctx context.Context, conn *pgx.Conn, sqlExists, name, create string) error {
+	var exists bool
+	if err := conn.QueryRow(ctx, sqlExists, name).Scan(&exists); err != nil || exists {
+		return err
+	}
+	_, err := conn.Exec(ctx, create)
+	return err
+}
+
+// sqlGrants gives a service's role the data of its database, and the relay's
+// role the outbox. Repeated after every migration, it covers new tables.
+const sqlGrants = `
+GRANT USAGE ON SCHEMA public TO %[1]s, %[2]s;
+GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA public TO %[1]s;
+GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO %[1]s;
+GRANT SELECT ON message_outbox, relay_lease, relay_member TO %[2]s;
+GRANT SELECT, INSERT, UPDATE, DELETE ON message_outbox_pending, message_outbox_held, relay_member TO %[2]s;
+GRANT SELECT, INSERT ON message_outbox_publication TO %[2]s;
+GRANT UPDATE ON relay_lease TO %[2]s;`
+
+// migrate brings every database to its schema and grants what the services
+// need. dsn returns the address of a database for a role.
+func migrate(ctx context.Context, dsn func(database, role string) string) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, service := range services {
+		g.Go(func() error {
+			owner := dsn(Database(service), ownerRole)
+			if err := postgres.Migrate(ctx, owner, service); err != nil {
+				return err
+			}
+			conn, err := pgx.Connect(ctx, owner)
+			if err != nil {
+				return fmt.Errorf("grant rights in %s: %w", Database(service), err)
+			}
+			defer conn.Close(context.WithoutCancel(ctx))
+			if _, err := conn.Exec(ctx, fmt.Sprintf(sqlGrants, Database(service), relayRole)); err != nil {
+				return fmt.Errorf("grant rights in %s: %w", Database(service), err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// asRole returns dsn with another user name.
+func asRole(dsn, role string) (string, error) {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return "", fmt.Errorf("read database address: %w", err)
+	}
+	u.User = url.User(role)
+	return u.String(), nil
+}
