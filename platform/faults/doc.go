@@ -1,0 +1,18 @@
+// Package faults lets tests kill a process at the exact place where a crash
+// hurts most: between a commit and an acknowledgement, between an
+// acknowledgement and the note of it.
+//
+// The code names such a place with [Hit]. It does nothing, at the price of one
+// comparison, unless the environment says
+//
+//	ORDERPAID_FAULT=relay.after_ack_before_mark      the first time
+//	ORDERPAID_FAULT=relay.after_ack_before_mark:3    the third time
+//
+// and then the process sends itself SIGKILL: no deferred call runs, no buffer
+// is flushed, no lease is given back. That is what a crash is, and what a
+// returned error or a panic is not.
+//
+// There is no registry: a point is the string at its call, and its name says
+// who, when, and between what. A test compares the code with the list of points
+// in this comment.
+package faults
