@@ -33,6 +33,13 @@ func ReadJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	if err != nil {
 		return err
 	}
+	return DecodeJSON(raw, v)
+}
+
+// DecodeJSON is the second half of [ReadJSON], for bytes that have been read
+// already: because their signature had to be verified first, or because they
+// are a part of a larger document.
+func DecodeJSON(raw []byte, v any) error {
 	if err := strictjson.Decode(raw, v); err != nil {
 		return explain(err)
 	}
