@@ -3,6 +3,8 @@ package messaging
 import (
 	"context"
 	"errors"
+	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/google/uuid"
@@ -37,6 +39,28 @@ type Message struct {
 	Data        []byte    // the envelope, byte for byte as staged
 	TraceParent string    // W3C trace context of the event's creation, or empty
 }
+
+var subjectPattern = regexp.MustCompile(`^shop\.events(\.[A-Za-z0-9_-]+)+$`)
+
+// Check refuses what no broker could store or deliver, before it is sent: an
+// adapter calls it for every message. The error matches [ErrRefused].
+func (m *Message) Check() error {
+	switch {
+	case m.ID == uuid.Nil:
+		return fmt.Errorf("%w: it has no id", ErrRefused)
+	case m.Key == "":
+		return fmt.Errorf("%w: it has no key", ErrRefused)
+	case !subjectPattern.MatchString(m.Subject): // blanks, wildcards, empty tokens, another subject space
+		return fmt.Errorf("%w: subject %q is not one of an event", ErrRefused, m.Subject)
+	case len(m.Data) > MaxEventBytes:
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrRefused, len(m.Data), MaxEventBytes)
+	}
+	return nil
+}
+
+// Traced reports whether TraceParent may travel as a header. Rubbish may not:
+// the event is worth more than its trace, so it goes without.
+func (m *Message) Traced() bool { return validTraceParent(m.TraceParent) }
 
 // A Receipt is the broker's answer about one message.
 type Receipt struct {

@@ -1,0 +1,272 @@
+package natsbroker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"orderpaid/platform/messaging"
+)
+
+// Config configures a [Broker].
+type Config struct {
+	// URL is one address or several, separated by commas. It may hold
+	// credentials, so it is never logged. Required.
+	URL string
+
+	// Name identifies the client to the server and to its administrators. It
+	// is also part of its inbox, so that permissions can keep one service from
+	// reading the answers to another: a client named points receives on
+	// _INBOX_points.> and nowhere else. Letters, digits, '-' and '_'. Required.
+	Name string
+
+	// Stream holds the events. Defaults to "EVENTS".
+	Stream string
+
+	// AttemptTimeout bounds one attempt to publish, within the caller's
+	// deadline. Defaults to 5 s.
+	AttemptTimeout time.Duration
+
+	// Prefetch is how many messages a subscription takes from the server
+	// before they are fetched. It must be below the durable's MaxAckPending.
+	// Defaults to 2000, two full groups of a consumer.
+	Prefetch int
+
+	// PullExpiry is how long the server keeps a request for messages open. Half
+	// of it is the heartbeat: a stalled subscription is noticed after one
+	// PullExpiry without a sign of life. Defaults to 10 s.
+	PullExpiry time.Duration
+
+	// Logger defaults to slog.Default.
+	Logger *slog.Logger
+}
+
+var clientName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+func (c Config) withDefaults() (Config, error) {
+	c.Stream = cmp.Or(c.Stream, DefaultStream)
+	c.AttemptTimeout = cmp.Or(c.AttemptTimeout, 5*time.Second)
+	c.Prefetch = cmp.Or(c.Prefetch, 2000)
+	c.PullExpiry = cmp.Or(c.PullExpiry, 10*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	switch {
+	case !clientName.MatchString(c.Name):
+		return c, fmt.Errorf("name %q is not made of 1 to 64 letters, digits, '-' and '_'", c.Name)
+	case !clientName.MatchString(c.Stream):
+		return c, fmt.Errorf("stream name %q is not made of 1 to 64 letters, digits, '-' and '_'", c.Stream)
+	case c.AttemptTimeout < 0 || c.Prefetch < 1:
+		return c, errors.New("attempt timeout and prefetch must be positive")
+	case c.PullExpiry < 100*time.Millisecond:
+		return c, fmt.Errorf("pull expiry of %v is below 100 ms", c.PullExpiry)
+	}
+	return c, nil
+}
+
+// How long a dead peer goes unnoticed: a socket that takes nothing more fails
+// a write after writeTimeout, a silent one fails after two unanswered pings.
+// The client's own defaults are one minute and four.
+const (
+	writeTimeout = 5 * time.Second
+	pingInterval = 10 * time.Second
+	drainTimeout = 5 * time.Second
+)
+
+// A Broker is one connection to NATS. It implements [messaging.Publisher] and
+// [messaging.Subscriber], reconnects for ever and is safe for concurrent use.
+type Broker struct {
+	cfg    Config
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	closed chan struct{} // when the connection is gone for good
+	wakers sync.WaitGroup
+
+	mu        sync.Mutex
+	lost      chan struct{} // closed when the present TCP connection breaks
+	violation violation
+	sources   map[*source]struct{}
+	closing   bool
+}
+
+var (
+	_ messaging.Publisher  = (*Broker)(nil)
+	_ messaging.Subscriber = (*Broker)(nil)
+)
+
+// A violation is the last thing that the server did not permit. It reports
+// such things out of band; the request itself just gets no answer.
+type violation struct {
+	err error
+	at  time.Time
+}
+
+// Connect returns a broker for the configuration. It does not wait for the
+// server: a service may start first, and is not ready until [Broker.Ready]
+// says so. ctx bounds the first attempt only.
+func Connect(ctx context.Context, cfg Config) (*Broker, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("nats: %w", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	b := &Broker{cfg: cfg, closed: make(chan struct{}), lost: make(chan struct{}), sources: map[*source]struct{}{}}
+	b.nc, err = nats.Connect(cfg.URL, b.options(ctx)...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to nats as %s: %w", cfg.Name, err)
+	}
+	b.js, err = jetstream.New(b.nc,
+		jetstream.WithPublishAsyncTimeout(cfg.AttemptTimeout), // also frees what a caller gave up on
+		jetstream.WithPublishAsyncMaxPending(maxPendingAcks))
+	if err != nil {
+		b.nc.Close()
+		return nil, fmt.Errorf("open jetstream: %w", err)
+	}
+	return b, nil
+}
+
+func (b *Broker) options(ctx context.Context) []nats.Option {
+	timeout := 2 * time.Second
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(deadline))
+	}
+	return []nats.Option{
+		nats.Name(b.cfg.Name),
+		nats.CustomInboxPrefix("_INBOX_" + b.cfg.Name),
+		nats.Timeout(timeout),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1), // by default the client gives up for ever after two minutes
+		nats.ReconnectWait(250 * time.Millisecond),
+		nats.ReconnectJitter(250*time.Millisecond, 250*time.Millisecond),
+		nats.ReconnectBufSize(-1), // nothing is kept to surface later, under a lease that has ended
+		nats.FlusherTimeout(writeTimeout),
+		nats.PingInterval(pingInterval),
+		nats.MaxPingsOutstanding(2),
+		nats.DrainTimeout(drainTimeout),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { b.disconnected(err) }),
+		nats.ReconnectHandler(func(*nats.Conn) { b.reconnected() }),
+		nats.ClosedHandler(func(*nats.Conn) { b.connectionClosed() }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.failed(err) }),
+	}
+}
+
+// Ready makes a round trip to the server. It fails while the connection is
+// down, and from the moment it is closed for good, which only refused
+// credentials or Close can cause: the process should then end.
+func (b *Broker) Ready(ctx context.Context) error {
+	if b.nc.IsClosed() {
+		return unavailable(fmt.Errorf("closed for good, last error: %v", b.nc.LastError()))
+	}
+	if !b.nc.IsConnected() {
+		return unavailable(errNotConnected)
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.AttemptTimeout)
+	defer cancel()
+	if err := b.nc.FlushWithContext(ctx); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+var errNotConnected = errors.New("not connected")
+
+// Close gives fetched-ahead messages back, sends what is buffered and closes
+// the connection. It takes at most a few seconds; closing twice is allowed.
+func (b *Broker) Close() {
+	b.mu.Lock()
+	b.closing = true
+	sources := make([]*source, 0, len(b.sources))
+	for s := range b.sources {
+		sources = append(sources, s)
+	}
+	b.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, s := range sources {
+		wg.Go(s.Close)
+	}
+	wg.Wait()
+	if err := b.nc.Drain(); err != nil { // not connected: there is nothing to drain
+		b.nc.Close()
+	}
+	select {
+	case <-b.closed:
+	case <-time.After(drainTimeout + time.Second):
+		b.nc.Close()
+		<-b.closed
+	}
+	b.wakers.Wait()
+}
+
+func (b *Broker) disconnected(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.lost)
+	b.lost = make(chan struct{})
+	if !b.closing {
+		b.cfg.Logger.Warn("nats connection lost", "client", b.cfg.Name, "error", err)
+	}
+}
+
+func (b *Broker) reconnected() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cfg.Logger.Info("nats connection restored", "client", b.cfg.Name)
+	for s := range b.sources {
+		s.disturbed() // requests for messages do not outlive a connection
+	}
+}
+
+func (b *Broker) connectionClosed() {
+	close(b.closed)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closing {
+		b.cfg.Logger.Error("nats connection closed for good", "client", b.cfg.Name, "error", b.nc.LastError())
+	}
+}
+
+// failed hears of errors that belong to no call.
+func (b *Broker) failed(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		b.violation = violation{err: err, at: time.Now()}
+	}
+	b.cfg.Logger.Error("nats reports an error", "client", b.cfg.Name, "error", err)
+}
+
+// violationSince returns what was not permitted after start, or nil.
+func (b *Broker) violationSince(start time.Time) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.violation.at.Before(start) {
+		return nil
+	}
+	return b.violation.err
+}
+
+// whileConnected returns a context that also ends when the TCP connection
+// breaks: an answer that was on its way is then lost, and waiting for the
+// deadline would only delay the repetition.
+func (b *Broker) whileConnected(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	b.mu.Lock()
+	lost := b.lost
+	b.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	go func() {
+		select {
+		case <-lost:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}

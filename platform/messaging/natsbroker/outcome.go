@@ -1,0 +1,79 @@
+package natsbroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"orderpaid/platform/messaging"
+)
+
+func unavailable(err error) error { return fmt.Errorf("%w: %w", messaging.ErrUnavailable, err) }
+func refused(err error) error     { return fmt.Errorf("%w: %w", messaging.ErrRefused, err) }
+func unknown(err error) error     { return fmt.Errorf("%w: %w", messaging.ErrUnknownOutcome, err) }
+
+// The server's error codes that mean something other than their status class.
+// https://github.com/nats-io/nats-server/blob/main/server/errors.json
+const (
+	codeStreamNotMatch jetstream.ErrorCode = 10060 // another stream holds the subject
+	codeTooManyBatches jetstream.ErrorCode = 10210
+)
+
+// sendOutcome says what an error of the client means for a message that it did
+// not send.
+func sendOutcome(err error) error {
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
+		return refused(err)
+	default: // disconnected, closed, stalled
+		return unavailable(err)
+	}
+}
+
+// answerOutcome says what an answer, or its absence, means for a message that
+// was sent.
+func answerOutcome(err error) error {
+	var api *jetstream.APIError
+	switch {
+	case errors.As(err, &api):
+		return serverOutcome(api)
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
+		return unavailable(err)
+	default: // timeout, disconnected while waiting, an answer that is no acknowledgement
+		return unknown(err)
+	}
+}
+
+// serverOutcome sorts the server's refusals. A status of 4xx is about the
+// message; every other is about the server (503 when the stream is full, has
+// no leader or no resources). Both say that nothing was stored.
+func serverOutcome(api *jetstream.APIError) error {
+	switch {
+	case api.ErrorCode == codeStreamNotMatch: // the topology is wrong, not the message
+		return unavailable(api)
+	case api.Code == 429, api.Code < 400, api.Code >= 500:
+		return unavailable(api)
+	default:
+		return refused(api)
+	}
+}
+
+// batchOutcome does the same for an atomic batch. The commit goes last, so an
+// error of the client before it means that the server drops the batch.
+func batchOutcome(err error) error {
+	var api *jetstream.APIError
+	switch {
+	case errors.As(err, &api) && api.ErrorCode == codeTooManyBatches:
+		return refused(api) // of the batch: single messages are not bounded by it
+	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrMaxPayload),
+		errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
+		return sendOutcome(err)
+	case errors.Is(err, context.Canceled):
+		return unknown(errors.New("the connection broke before the answer"))
+	default:
+		return answerOutcome(err)
+	}
+}
