@@ -172,7 +172,8 @@ func wellFormed(raw []byte) error {
 	}
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
-		// The decoder counts the byte that it stumbled over, if there was one.
+		// The decoder counts the byte that it stumbled over. If the document is
+		// cut short, that is its last one.
 		return &Error{Reason: ErrMalformed, Offset: max(0, min(syntax.Offset-1, int64(len(raw))))}
 	}
 	return &Error{Reason: ErrMalformed}
