@@ -224,7 +224,7 @@ func applyStep(ctx context.Context, tx pgx.Tx, step []*item) (err error) {
 func (g *group) answer(ctx context.Context, items []*item) error {
 	for _, it := range items {
 		if it.waiting {
-			g.comeAgain(it, backoff(it.attempt(), g.cfg.RetryDelay, g.cfg.RetryDelayMax))
+			g.comeAgain(it, backoff(it.attempt()-1, g.cfg.RetryDelay, g.cfg.RetryDelayMax))
 			continue
 		}
 		g.meters.done(ctx, it)
@@ -248,7 +248,7 @@ func (g *group) fail(ctx context.Context, it *item, v verdict, err error) error 
 		}
 		return nil
 	}
-	delay := backoff(it.attempt(), g.cfg.RetryDelay, g.cfg.RetryDelayMax)
+	delay := backoff(it.attempt()-1, g.cfg.RetryDelay, g.cfg.RetryDelayMax)
 	var asked *retryAfterError
 	if errors.As(err, &asked) {
 		delay = asked.delay

@@ -148,8 +148,8 @@ func (l *relayLane) releaseDue(ctx context.Context, batch batchLease) error {
 // together. https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 func backoff(n int, base, longest time.Duration) time.Duration {
 	ceiling := longest
-	if n < 30 && base<<n < longest {
-		ceiling = base << n
+	if n < 30 && base<<max(n, 0) < longest {
+		ceiling = base << max(n, 0)
 	}
 	return rand.N(ceiling) + 1
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"go.opentelemetry.io/otel/propagation"
+
+	"orderpaid/platform/postgres"
 )
 
 // A Draft is an event that has not been staged yet. Its id is made here, once:
@@ -65,6 +67,16 @@ func (d Draft) ExpiresAt(t time.Time) Draft {
 // ErrEventRefused: the event cannot be staged as it is, and never will be.
 // The business transaction must not commit without it.
 var ErrEventRefused = errors.New("event refused")
+
+// ErrNoPartition: the outbox has no partition for the present month. It is a
+// fault of operation: partitions are prepared a year ahead and were not, or
+// this machine's clock is wrong.
+var ErrNoPartition = errors.New("the outbox has no partition for this event id: check the clock, " +
+	"and have the database's owner run SELECT message_prepare_partitions(12)")
+
+// noPartition is the SQLSTATE of a row that no partition takes; the outbox has
+// no other CHECK that a draft could fail.
+const noPartition = "23514"
 
 // OutboxConfig configures an [Outbox].
 type OutboxConfig struct {
@@ -126,6 +138,9 @@ func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, drafts ...Draft) error {
 		}
 	}
 	if _, err := tx.Exec(ctx, sqlStage, rows.args()); err != nil {
+		if postgres.Code(err) == noPartition {
+			return fmt.Errorf("stage %s of %s: %w", drafts[0].kind, drafts[0].meta.AggregateID, ErrNoPartition)
+		}
 		return fmt.Errorf("stage %d events, first %s: %w", len(drafts), drafts[0].meta.EventID, err)
 	}
 	if o.cfg.Wake != nil {

@@ -1,0 +1,164 @@
+package messaging
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+const goodID = "0197c9a2-6f10-7c3a-9b51-3f0d6a1c2e4b"
+
+// envelopeWith returns a good event in which one field is replaced; the value
+// is raw JSON, and an empty one removes the field.
+func envelopeWith(field, value string) []byte {
+	fields := []struct{ name, value string }{
+		{"event_id", `"` + goodID + `"`}, {"event_type", `"OrderPaid"`}, {"schema_version", `1`},
+		{"aggregate_type", `"order"`}, {"aggregate_id", `"ord_1"`}, {"aggregate_version", `2`},
+		{"occurred_at", `"2026-10-03T10:00:00+08:00"`}, {"producer", `"order"`}, {"data", `{"order_id":"ord_1"}`},
+	}
+	var parts []string
+	found := false
+	for _, f := range fields {
+		if f.name == field {
+			found = true
+			f.value = value
+		}
+		if f.value != "" {
+			parts = append(parts, `"`+f.name+`":`+f.value)
+		}
+	}
+	if !found && field != "" {
+		parts = append(parts, `"`+field+`":`+value)
+	}
+	return []byte("{" + strings.Join(parts, ",") + "}")
+}
+
+// C03, C04, C12 and what else arrives from outside: each is permanent on the
+// first look and says which fault it is.
+func TestUnusableEventsArePermanentWithACodeThatSaysWhich(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		name string
+		raw  []byte
+		code string
+	}{
+		{"no body", nil, "empty_message"},
+		{"HTML", []byte("<html><body>502</body></html>"), "bad_json"},
+		{"JSON null", []byte("null"), "bad_event_id"},
+		{"an array", []byte("[1,2]"), "bad_json"},
+		{"half an event", envelopeWith("", "")[:60], "bad_json"},
+		{"two documents", append(envelopeWith("", ""), "{}"...), "bad_json"},
+		{"invalid UTF-8", envelopeWith("producer", "\"\xff\xfe\""), "bad_text"},
+		{"a lone surrogate", envelopeWith("producer", `"\ud83d"`), "bad_text"},
+		{"NUL", envelopeWith("producer", `"a\u0000b"`), "bad_text"},
+		{"NUL in data", envelopeWith("data", `{"note":"a\u0000b"}`), "bad_text"},
+		{"not a UUID", envelopeWith("event_id", `"evt-paid-1001"`), "bad_event_id"},
+		{"upper case UUID", envelopeWith("event_id", `"`+strings.ToUpper(goodID)+`"`), "bad_event_id"},
+		{"UUID in braces", envelopeWith("event_id", `"{`+goodID+`}"`), "bad_event_id"},
+		{"UUID as URN", envelopeWith("event_id", `"urn:uuid:`+goodID+`"`), "bad_event_id"},
+		{"UUID without dashes", envelopeWith("event_id", `"`+strings.ReplaceAll(goodID, "-", "")+`"`), "bad_event_id"},
+		{"the nil UUID", envelopeWith("event_id", `"00000000-0000-0000-0000-000000000000"`), "bad_event_id"},
+		{"a number as id", envelopeWith("event_id", `7`), "bad_json"},
+		{"no type", envelopeWith("event_type", ""), "bad_event_type"},
+		{"a type with wildcards", envelopeWith("event_type", `"Order.>"`), "bad_event_type"},
+		{"version zero", envelopeWith("schema_version", `0`), "bad_schema_version"},
+		{"no aggregate", envelopeWith("aggregate_id", `""`), "bad_aggregate_id"},
+		{"a 3 KB aggregate id", envelopeWith("aggregate_id", `"`+strings.Repeat("x", 3000)+`"`), "bad_aggregate_id"},
+		{"aggregate version zero", envelopeWith("aggregate_version", `0`), "bad_aggregate_version"},
+		{"a broken aggregate version", envelopeWith("aggregate_version", `2.5`), "bad_json"},
+		{"no time", envelopeWith("occurred_at", ""), "bad_occurred_at"},
+		{"time without zone", envelopeWith("occurred_at", `"2026-10-03T10:00:00"`), "bad_json"},
+		{"lower-case t and z", envelopeWith("occurred_at", `"2026-10-03t10:00:00z"`), "bad_json"},
+		{"time as a number", envelopeWith("occurred_at", `1790000000`), "bad_json"},
+		{"24 o'clock", envelopeWith("occurred_at", `"2026-10-03T24:00:00Z"`), "bad_json"},
+		{"the year 1", envelopeWith("occurred_at", `"0001-01-01T00:00:00Z"`), "bad_occurred_at"},
+		{"data null", envelopeWith("data", `null`), "bad_data"},
+		{"data an array", envelopeWith("data", `[]`), "bad_data"},
+		{"over 256 KiB", envelopeWith("data", `{"x":"`+strings.Repeat("x", MaxEventBytes)+`"}`), "too_large"},
+	}
+	for _, c := range cases {
+		_, err := decodeEnvelope(c.raw)
+		if !IsPermanent(err) {
+			t.Errorf("%s: got %v, want a permanent error", c.name, err)
+			continue
+		}
+		if got := codeOf(err); got != c.code {
+			t.Errorf("%s: got code %s (%v), want %s", c.name, got, err, c.code)
+		}
+	}
+}
+
+func TestDocumentedFormsOfTimeAreTheSameInstant(t *testing.T) {
+	t.Parallel()
+	want := time.Date(2026, 10, 3, 2, 0, 0, 0, time.UTC)
+	for _, form := range []string{"2026-10-03T10:00:00+08:00", "2026-10-03T02:00:00Z", "2026-10-03T02:00:00.000000000Z", "2026-10-02T22:00:00-04:00"} {
+		env, err := decodeEnvelope(envelopeWith("occurred_at", `"`+form+`"`))
+		if err != nil {
+			t.Errorf("%s: %v", form, err)
+		} else if !env.OccurredAt.Equal(want) {
+			t.Errorf("%s: got %v, want %v", form, env.OccurredAt, want)
+		}
+	}
+}
+
+// C02: text that merely looks like an escape is text.
+func TestEscapedBackslashBeforeU0000SurvivesByteForByte(t *testing.T) {
+	t.Parallel()
+	data := []byte(`{"note":"a\\u0000b"}`)
+	env, err := decodeEnvelope(envelopeWith("data", string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(env.Data, data) {
+		t.Errorf("got %s, want %s", env.Data, data)
+	}
+}
+
+func TestUnknownFieldsAndRubbishInTraceParentAreIgnored(t *testing.T) {
+	t.Parallel()
+	for _, raw := range [][]byte{
+		envelopeWith("colour", `{"deep":[1,2,3]}`),
+		envelopeWith("trace_parent", `"00-zzzz\r\nX-Evil: 1"`),
+		envelopeWith("trace_parent", `"`+strings.Repeat("0", 4096)+`"`),
+	} {
+		if _, err := decodeEnvelope(raw); err != nil {
+			t.Errorf("%.80s…: got %v, want it to be read", raw, err)
+		}
+	}
+}
+
+// C05, C13: what JavaScript would round is kept, what no tracer would accept
+// never becomes a header.
+func TestNumbersKeepTheirDigitsAndTraceParentsAreChecked(t *testing.T) {
+	t.Parallel()
+	env, err := decodeEnvelope(envelopeWith("aggregate_version", `9007199254740993`))
+	if err != nil || env.AggregateVersion != 9007199254740993 {
+		t.Errorf("got %d, %v", env.AggregateVersion, err)
+	}
+	good := "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	for value, want := range map[string]bool{
+		good: true, "": false, good[:40]: false, strings.ToUpper(good): false, "ff" + good[2:]: false,
+		"00-00000000000000000000000000000000-00f067aa0ba902b7-01": false, good + "\n": false,
+		"00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01": false,
+	} {
+		if got := validTraceParent(value); got != want {
+			t.Errorf("%q: got %v, want %v", value, got, want)
+		}
+	}
+}
+
+func TestErrorTextsLoseWhatIsPersonal(t *testing.T) {
+	t.Parallel()
+	err := errors.New("send to mei.lin@example.com (card 4111 1111 1111 1111, phone +86 138 0013 8000): \x00 refused")
+	got := detailOf(err)
+	for _, secret := range []string{"mei.lin", "4111", "138 0013", "\x00"} {
+		if strings.Contains(got, secret) {
+			t.Errorf("got %q, want it without %q", got, secret)
+		}
+	}
+	if !strings.Contains(got, "refused") {
+		t.Errorf("got %q, want the rest kept", got)
+	}
+}
