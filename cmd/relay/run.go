@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"orderpaid/migrations"
+	"orderpaid/platform/httpserver"
+	"orderpaid/platform/messaging"
+	"orderpaid/platform/messaging/natsbroker"
+	"orderpaid/platform/postgres"
+	"orderpaid/platform/process"
+)
+
+type config struct {
+	Databases map[string]process.Secret `name:"database" env:"RELAY_DATABASES" mapsep:" " required:"" placeholder:"NAME=URL" help:"An outbox to relay, under the name that its service is known by. Repeat it, or separate several with spaces. The role needs no more than the outbox and the relays' leases."`
+	NATSURL   process.Secret            `name:"nats-url" env:"NATS_URL" default:"nats://127.0.0.1:4222" placeholder:"URL" help:"The broker. Defaults to nats://127.0.0.1:4222."`
+	OpsAddr   string                    `name:"ops-addr" env:"OPS_ADDR" default:"127.0.0.1:9080" placeholder:"HOST:PORT" help:"Where /livez, /readyz and /metrics listen; keep it private. Defaults to 127.0.0.1:9080."`
+	Lease     time.Duration             `name:"lease" env:"RELAY_LEASE" default:"10s" help:"How long the shards of a relay that died stay with it. Defaults to 10s; at least 1s."`
+}
+
+// Validate finds, before anything is opened, what could not work.
+func (c config) Validate() error {
+	if _, _, err := net.SplitHostPort(c.OpsAddr); err != nil {
+		return fmt.Errorf("--ops-addr: %q is not host:port", c.OpsAddr)
+	}
+	for name, url := range c.Databases {
+		if _, err := pgxpool.ParseConfig(string(url)); err != nil || url == "" {
+			return fmt.Errorf("--database %s: not a PostgreSQL address like postgres://user:password@host:5432/database", name)
+		}
+	}
+	return nil
+}
+
+// relayConns is what one relay needs: a session for each of its two lanes, one
+// for its leases, and one for the readiness check.
+const relayConns = 4
+
+// run relays every database until ctx is done and all batches on the way have
+// been finished.
+func run(ctx context.Context, cfg config) error {
+	broker, err := natsbroker.Connect(ctx, natsbroker.Config{URL: string(cfg.NATSURL), Name: "relay"})
+	if err != nil {
+		return fmt.Errorf("%w; check that the broker runs and that --nats-url is right", err)
+	}
+	defer broker.Close()
+
+	var pools []*pgxpool.Pool
+	var relays []*messaging.Relay
+	for _, name := range slices.Sorted(maps.Keys(cfg.Databases)) {
+		pool, err := postgres.Open(ctx, string(cfg.Databases[name]), postgres.Config{MaxConns: relayConns, ApplicationName: "relay " + name})
+		if err != nil {
+			return fmt.Errorf("%w; check --database %s", err, name)
+		}
+		defer pool.Close()
+		if err := postgres.CheckMigrated(ctx, pool, migrations.Messaging); err != nil {
+			return err
+		}
+		wake, stopWaking, err := broker.OnWake(name)
+		if err != nil {
+			return fmt.Errorf("listen for wake-ups of %s: %w", name, err)
+		}
+		defer stopWaking()
+		relay, err := messaging.NewRelay(pool, broker, messaging.RelayConfig{Database: name, Lease: cfg.Lease, Wake: wake})
+		if err != nil {
+			return err
+		}
+		pools, relays = append(pools, pool), append(relays, relay)
+	}
+
+	g, ctx := errgroup.WithContext(ctx)
+	for _, relay := range relays {
+		g.Go(func() error { return relay.Run(ctx) })
+	}
+	g.Go(func() error { return httpserver.RunOps(ctx, cfg.OpsAddr, readiness(broker, pools)) })
+	return g.Wait()
+}
+
+// readiness reports the first part that a relay cannot work without and that
+// does not answer.
+func readiness(broker *natsbroker.Broker, pools []*pgxpool.Pool) func(context.Context) error {
+	return func(ctx context.Context) error {
+		errs := []error{broker.Ready(ctx)}
+		for _, pool := range pools {
+			if err := pool.Ping(ctx); err != nil {
+				errs = append(errs, fmt.Errorf("database %s: %w", pool.Config().ConnConfig.Database, err))
+			}
+		}
+		return errors.Join(errs...)
+	}
+}

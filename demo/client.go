@@ -1,0 +1,263 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A client is a customer and a payment provider in one, who both write down
+// every answer that they get.
+type client struct {
+	shop    string // base URL of the order service
+	key     []byte // what callbacks are signed with
+	http    *http.Client
+	journal *Journal
+}
+
+// answerTimeout is how long the client waits before it calls an answer lost.
+const answerTimeout = 5 * time.Second
+
+// Repetitions of a request whose answer was lost.
+const (
+	firstRepeat = 50 * time.Millisecond // doubled each time, up to lastRepeat
+	lastRepeat  = 2 * time.Second
+)
+
+func newClient(shop, webhookSecret string, journal *Journal) (*client, error) {
+	encoded, ok := strings.CutPrefix(webhookSecret, "whsec_")
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	if !ok || err != nil {
+		return nil, errors.New("the webhook secret is not whsec_ and base64")
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 64
+	return &client{shop: shop, key: key, journal: journal, http: &http.Client{Transport: transport, Timeout: answerTimeout}}, nil
+}
+
+func (c *client) close() { c.http.CloseIdleConnections() }
+
+// An answer is what the shop said.
+type answer struct {
+	status int
+	body   []byte
+}
+
+// outcome says what the answer means to whoever asked. A 5xx does not say that
+// nothing happened, and 409 and 429 say "not now": like silence, they make the
+// client ask again under the same key.
+func (a answer) outcome() string {
+	switch {
+	case a.status/100 == 2:
+		return Accepted
+	case a.status == 0 || a.status >= 500 || a.status == http.StatusTooManyRequests || a.code() == "idempotency_in_progress":
+		return Unknown
+	default:
+		return Refused
+	}
+}
+
+// code returns the code of a problem, or nothing.
+func (a answer) code() string {
+	var problem struct {
+		Code string `json:"code"`
+	}
+	_ = json.Unmarshal(a.body, &problem) // what is no problem has no code
+	return problem.Code
+}
+
+// ask makes the request until it has a definite answer, and journals each
+// answer as it comes. about carries what the journal shall say besides;
+// complete, if given, adds what only an accepted answer tells.
+//
+// It fails only when ctx ends first or the journal cannot be written.
+func (c *client) ask(ctx context.Context, about Entry, request func() (*http.Request, error), complete func(*Entry, []byte) error) (Entry, error) {
+	for pause := firstRepeat; ; pause = min(2*pause, lastRepeat) {
+		req, err := request()
+		if err != nil {
+			return about, fmt.Errorf("%s of order %d: %w", about.Op, about.Order, err)
+		}
+		got := c.do(req.WithContext(ctx))
+		about.At, about.Status, about.Outcome, about.Code = time.Now().UTC(), got.status, got.outcome(), ""
+		switch about.Outcome {
+		case Refused:
+			about.Code = got.code()
+		case Accepted:
+			if complete != nil {
+				if err := complete(&about, got.body); err != nil {
+					return about, fmt.Errorf("%s of order %d: read the answer: %w", about.Op, about.Order, err)
+				}
+			}
+		}
+		if err := c.journal.Append(about); err != nil {
+			return about, err
+		}
+		if about.Outcome != Unknown {
+			return about, nil
+		}
+		select {
+		case <-ctx.Done():
+			return about, fmt.Errorf("%s of order %d has no answer: %w", about.Op, about.Order, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// do returns the zero answer when none came.
+func (c *client) do(req *http.Request) answer {
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return answer{}
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return answer{}
+	}
+	return answer{resp.StatusCode, body}
+}
+
+// money is an amount as the shop and the provider write it.
+type money struct {
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+	Exponent int    `json:"exponent"`
+}
+
+// create places an order. Repeated under one key it is one order.
+func (c *client) create(ctx context.Context, p plan) (Entry, money, error) {
+	body, err := json.Marshal(map[string]any{"user_id": p.user, "currency": p.currency, "items": p.items})
+	if err != nil {
+		return Entry{}, money{}, err
+	}
+	var total money
+	about := Entry{Order: p.number, Op: OpCreate, Key: p.key("order"), UserID: p.user, Currency: p.currency}
+	entry, err := c.ask(ctx, about, func() (*http.Request, error) {
+		req, err := http.NewRequest(http.MethodPost, c.shop+"/v1/orders", bytes.NewReader(body))
+		if err == nil {
+			req.Header.Set("Idempotency-Key", about.Key)
+			req.Header.Set("Content-Type", "application/json")
+		}
+		return req, err
+	}, func(e *Entry, body []byte) error {
+		var order struct {
+			OrderID string `json:"order_id"`
+			Total   money  `json:"total"`
+		}
+		if err := json.Unmarshal(body, &order); err != nil {
+			return err
+		}
+		if order.OrderID == "" || order.Total.Currency != p.currency {
+			return fmt.Errorf("it has no order id, or another currency than %s", p.currency)
+		}
+		total = order.Total
+		e.OrderID, e.Amount = order.OrderID, order.Total.Amount
+		return nil
+	})
+	return entry, total, err
+}
+
+// cancel gives an order up.
+func (c *client) cancel(ctx context.Context, p plan, orderID string) (Entry, error) {
+	about := Entry{Order: p.number, Op: OpCancel, Key: p.key("cancel"), OrderID: orderID, UserID: p.user}
+	return c.ask(ctx, about, func() (*http.Request, error) {
+		req, err := http.NewRequest(http.MethodPost, c.shop+"/v1/orders/"+orderID+"/cancel", strings.NewReader(`{"reason":"changed my mind"}`))
+		if err == nil {
+			req.Header.Set("Content-Type", "application/json")
+		}
+		return req, err
+	}, nil)
+}
+
+// A callback is what the payment provider announces.
+type callback struct {
+	webhookID string
+	op        string // OpPay or OpRefund
+	orderID   string
+	paymentID string
+	refundID  string // of a refund
+	amount    money
+	at        time.Time
+}
+
+// announce delivers a callback, signed as Standard Webhooks 1.0 prescribes.
+func (c *client) announce(ctx context.Context, p plan, cb callback) (Entry, error) {
+	data := map[string]any{"payment_id": cb.paymentID, "order_id": cb.orderID,
+		"amount": cb.amount.Amount, "currency": cb.amount.Currency, "exponent": cb.amount.Exponent}
+	kind := "payment.succeeded"
+	if cb.op == OpRefund {
+		kind = "payment.refunded"
+		data["refund_id"] = cb.refundID
+	}
+	body, err := json.Marshal(map[string]any{"type": kind, "timestamp": cb.at, "data": data})
+	if err != nil {
+		return Entry{}, err
+	}
+	about := Entry{Order: p.number, Op: cb.op, Key: cb.webhookID, OrderID: cb.orderID, UserID: p.user,
+		PaymentID: cb.paymentID, RefundID: cb.refundID, Amount: cb.amount.Amount, Currency: cb.amount.Currency}
+	return c.ask(ctx, about, func() (*http.Request, error) {
+		req, err := http.NewRequest(http.MethodPost, c.shop+"/v1/webhooks/payments", bytes.NewReader(body))
+		if err == nil {
+			c.sign(req, cb.webhookID, body)
+		}
+		return req, err
+	}, nil)
+}
+
+// sign signs each attempt anew: the time of the attempt is part of it.
+func (c *client) sign(req *http.Request, id string, body []byte) {
+	at := strconv.FormatInt(time.Now().Unix(), 10)
+	mac := hmac.New(sha256.New, c.key)
+	mac.Write([]byte(id + "." + at + "."))
+	mac.Write(body)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("webhook-id", id)
+	req.Header.Set("webhook-timestamp", at)
+	req.Header.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+}
+
+// catalogue returns everything that the shop sells.
+func (c *client) catalogue(ctx context.Context) ([]product, error) {
+	var all []product
+	for cursor, pages := "", 0; pages < 100; pages++ {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.shop+"/v1/products?cursor="+cursor, nil)
+		if err != nil {
+			return nil, err
+		}
+		got := c.do(req)
+		if got.outcome() != Accepted {
+			return nil, fmt.Errorf("read the catalogue: status %d", got.status)
+		}
+		var page struct {
+			Products   []product `json:"products"`
+			NextCursor string    `json:"next_cursor"`
+		}
+		if err := json.Unmarshal(got.body, &page); err != nil {
+			return nil, fmt.Errorf("read the catalogue: %w", err)
+		}
+		all = append(all, page.Products...)
+		if cursor = page.NextCursor; cursor == "" {
+			break
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("the catalogue is empty")
+	}
+	return all, nil
+}
+
+// A product is what the client needs to know of one.
+type product struct {
+	SKU    string  `json:"sku"`
+	Prices []money `json:"prices"`
+}
