@@ -43,15 +43,19 @@ type installation struct {
 
 // findAll returns every usable installation, best first, and at least one.
 func findAll() ([]installation, error) {
-	if dir := os.Getenv(EnvBin); dir != "" {
-		in, err := inspect(dir)
+	return search(os.Getenv(EnvBin), places())
+}
+
+func search(chosen string, places [][]string) ([]installation, error) {
+	if chosen != "" {
+		in, err := inspect(chosen)
 		if err != nil {
-			return nil, fmt.Errorf("%s=%s: %w", EnvBin, dir, err)
+			return nil, fmt.Errorf("%s=%s: %w", EnvBin, chosen, err)
 		}
 		return []installation{in}, nil
 	}
 	var all []installation
-	for _, place := range places() {
+	for _, place := range places {
 		var here []installation
 		for _, dir := range place {
 			if in, err := inspect(dir); err == nil {
@@ -133,7 +137,11 @@ func Install(ctx context.Context, log io.Writer) error {
 	if err != nil || os.Geteuid() != 0 {
 		return ErrNotFound
 	}
-	restore, err := declineMainCluster()
+	return installWith(ctx, apt, "/etc/postgresql-common/createcluster.d", log)
+}
+
+func installWith(ctx context.Context, apt, createclusterDir string, log io.Writer) error {
+	restore, err := declineMainCluster(createclusterDir)
 	if err != nil {
 		return fmt.Errorf("install PostgreSQL: %w", err)
 	}
@@ -152,18 +160,15 @@ func Install(ctx context.Context, log io.Writer) error {
 	return nil
 }
 
-// createclusterDir is where postgresql-common reads whether the package is to
-// create a cluster. A variable only because of the test.
-var createclusterDir = "/etc/postgresql-common/createcluster.d"
-
 // declineMainCluster keeps the package from creating and starting a cluster on
-// port 5432, which nobody here asked for. restore takes the wish back, so that
-// a later administrator gets what the distribution documents.
-func declineMainCluster() (restore func(), err error) {
-	if err := os.MkdirAll(createclusterDir, 0o755); err != nil {
+// port 5432, which nobody here asked for: postgresql-common reads dir before it
+// does. restore takes the wish back, so that a later administrator gets what
+// the distribution documents.
+func declineMainCluster(dir string) (restore func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	file := filepath.Join(createclusterDir, "orderpaid.conf")
+	file := filepath.Join(dir, "orderpaid.conf")
 	if err := os.WriteFile(file, []byte("create_main_cluster = false\n"), 0o644); err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ type process struct {
 	err  error         // how it ended; read after done
 }
 
-// startProcess starts a child in a process group of its own, so that a Ctrl-C
+// startProcess starts cmd in a process group of its own, so that a Ctrl-C
 // in the terminal reaches the parent alone, which then stops the server after
 // everything that uses it.
 //
@@ -30,12 +30,8 @@ type process struct {
 // sends it when the *thread* that started the child ends, and Go ends threads
 // as it likes; hence the goroutine that keeps its thread until the child is
 // gone.
-func startProcess(path string, args []string, dir string, log *os.File, u user) (*process, error) {
-	cmd := exec.Command(path, args...)
-	cmd.Dir = dir
-	cmd.Env = u.environ()
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: u.credential}
+func startProcess(cmd *exec.Cmd) (*process, error) {
+	cmd.SysProcAttr.Setpgid = true
 	dieWithParent(cmd.SysProcAttr)
 
 	p := &process{cmd: cmd, done: make(chan struct{})}

@@ -9,9 +9,11 @@ import (
 	"maps"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,6 +37,11 @@ type Config struct {
 	// SharedBuffersMB is the server's shared_buffers in MiB. It is small
 	// because the whole demo has to fit into 400 MB. Defaults to 64.
 	SharedBuffersMB int
+
+	// Language is that of the server's messages, for example "de", where
+	// PostgreSQL was installed with its translations. For tests that show that
+	// nobody reads these texts. Defaults to English.
+	Language string
 
 	// Settings are further parameters of postgresql.conf. They win over those
 	// that the fields above stand for.
@@ -172,7 +179,12 @@ func (s *Server) spawn() (*process, error) {
 		return nil, err
 	}
 	defer func() { _ = log.Close() }() // the child has its own copy
-	return startProcess(filepath.Join(s.binDir, "postgres"), args, s.Dir, log, s.user)
+	cmd := exec.Command(filepath.Join(s.binDir, "postgres"), args...)
+	cmd.Dir = s.Dir
+	cmd.Env = append(s.user.environ(), "LANGUAGE="+s.cfg.Language)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.user.credential}
+	return startProcess(cmd)
 }
 
 func (s *Server) settings() map[string]string {
@@ -193,6 +205,9 @@ func (s *Server) settings() map[string]string {
 		settings["fsync"] = "off"
 		settings["synchronous_commit"] = "off"
 		settings["full_page_writes"] = "off"
+	}
+	if s.cfg.Language != "" {
+		settings["lc_messages"] = "C.UTF-8" // under plain C, LANGUAGE is not looked at
 	}
 	maps.Copy(settings, s.cfg.Settings)
 	return settings

@@ -71,10 +71,18 @@ func New(t testing.TB, owner string) *pgxpool.Pool {
 // may Kill and Restart. Use [On] to get a database on it.
 func Durable(t testing.TB) *pgserver.Server {
 	t.Helper()
-	dir := tempDir(t)
+	return Start(t, pgserver.Config{SharedBuffersMB: 16, MaxConnections: 50})
+}
+
+// Start starts a server for this test alone in a folder of its own, whatever
+// cfg.Dir says. It is stopped when the test ends, and its folder removed
+// unless the test failed.
+func Start(t testing.TB, cfg pgserver.Config) *pgserver.Server {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
 	defer cancel()
-	srv, err := pgserver.Start(ctx, pgserver.Config{Dir: dir, SharedBuffersMB: 16, MaxConnections: 50})
+	cfg.Dir = tempDir(t)
+	srv, err := pgserver.Start(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +91,7 @@ func Durable(t testing.TB) *pgserver.Server {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Logf("the server's folder is kept: %s", srv.Dir)
+			t.Logf("the server's folder is kept; start it again with: %s", srv.Command())
 			return
 		}
 		removeAll(t, srv.Dir)

@@ -42,7 +42,11 @@ func Migrate(ctx context.Context, dsn, owner string) error {
 	defer func() { _ = db.Close() }() // nothing is in flight
 
 	for _, o := range layers(owner) {
-		if err := migrateOwner(ctx, db, o); err != nil {
+		files, err := migrationsOf(o)
+		if err != nil {
+			return fmt.Errorf("migrate %s: %w", o, err)
+		}
+		if err := migrateOwner(ctx, db, o, files); err != nil {
 			return fmt.Errorf("migrate %s: %w", o, err)
 		}
 	}
@@ -74,11 +78,7 @@ func layers(owner string) []string {
 	return []string{migrations.Messaging, owner}
 }
 
-func migrateOwner(ctx context.Context, db *sql.DB, owner string) error {
-	files, err := migrationsOf(owner)
-	if err != nil {
-		return err
-	}
+func migrateOwner(ctx context.Context, db *sql.DB, owner string, files fs.FS) error {
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, files,
 		goose.WithTableName(versionTable(owner)),
 		goose.WithSessionLocker(sessionLock{}),

@@ -1,0 +1,95 @@
+package postgres_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"orderpaid/platform/pgtest"
+	"orderpaid/platform/postgres"
+)
+
+func TestEverySessionHasTimeLimits(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.New(t, "messaging").Config().ConnString()
+	for name, test := range map[string]struct {
+		dsn  string
+		cfg  postgres.Config
+		want string
+	}{
+		"defaults": {dsn, postgres.Config{ApplicationName: "order"}, "10s 3s 15s order UTC"},
+		"configured": {dsn, postgres.Config{
+			ApplicationName: "order", StatementTimeout: 1500 * time.Millisecond, LockTimeout: time.Second, IdleInTxTimeout: time.Minute,
+		}, "1500ms 1s 1min order UTC"},
+		"address wins over defaults":         {dsn + "&statement_timeout=7000&application_name=x", postgres.Config{}, "7s 3s 15s x UTC"},
+		"configured wins over address":       {dsn + "&lock_timeout=7000", postgres.Config{ApplicationName: "order", LockTimeout: time.Second}, "10s 1s 15s order UTC"},
+		"an empty parameter is no parameter": {dsn + "&timezone=", postgres.Config{ApplicationName: "order"}, "10s 3s 15s order UTC"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, err := postgres.Open(t.Context(), test.dsn, test.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pool.Close()
+			var got string
+			err = pool.QueryRow(t.Context(), `SELECT concat_ws(' ', current_setting('statement_timeout'), current_setting('lock_timeout'),
+				current_setting('idle_in_transaction_session_timeout'), current_setting('application_name'), current_setting('timezone'))`).Scan(&got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+			if got, want := pool.Config().MaxConns, int32(8); got != want {
+				t.Errorf("got %d connections, want %d", got, want)
+			}
+		})
+	}
+}
+
+func TestSlowStatementEndsWithATransientError(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.New(t, "messaging").Config().ConnString()
+	pool, err := postgres.Open(t.Context(), dsn, postgres.Config{StatementTimeout: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	_, err = pool.Exec(t.Context(), `SELECT pg_sleep(60)`)
+	if postgres.Code(err) != "57014" || postgres.Classify(err) != postgres.Transient {
+		t.Errorf("got %v, want a transient 57014", err)
+	}
+}
+
+func TestTimesArriveInUTC(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "messaging")
+	var one time.Time
+	var many []time.Time
+	err := pool.QueryRow(t.Context(), `SELECT timestamptz '2026-03-01 00:30+09', ARRAY[timestamptz '2026-03-01 00:30+09']`).Scan(&one, &many)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range append(many, one) {
+		if want := "2026-02-28T15:30:00Z"; got.Format(time.RFC3339) != want {
+			t.Errorf("got %s, want %s", got.Format(time.RFC3339), want)
+		}
+	}
+}
+
+func TestWrongAddressEndsTheStartAndKeepsThePasswordSecret(t *testing.T) {
+	t.Parallel()
+	for _, dsn := range []string{
+		"postgres://shop:hunter2@127.0.0.1:1/order?sslmode=disable",
+		"postgres://shop:hunter2@127.0.0.1:notaport/order",
+	} {
+		_, err := postgres.Open(t.Context(), dsn, postgres.Config{})
+		if err == nil {
+			t.Fatalf("%s: got no error", dsn)
+		}
+		if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("the password is in the error: %v", err)
+		}
+	}
+}
