@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"orderpaid/platform/pgserver"
 )
@@ -30,11 +31,19 @@ func clusterDSN(t testing.TB) string {
 	return srv.DSN("postgres")
 }
 
+// dirPrefix begins the names of all folders that this package makes.
+const dirPrefix = "orderpaid-test-"
+
+// keepFor is how long a failed test's folder is kept, and how long that of a
+// killed one may lie about.
+const keepFor = 24 * time.Hour
+
 // privateServer starts the cluster of this test binary, once. Nobody stops it:
 // it dies with the binary, and the janitor removes its folder. So tests need
 // no TestMain, and an interrupted or killed run leaves nothing behind either.
 var privateServer = sync.OnceValues(func() (*pgserver.Server, error) {
-	dir, err := os.MkdirTemp("", "orderpaid-test-")
+	removeStale()
+	dir, err := os.MkdirTemp("", dirPrefix)
 	if err != nil {
 		return nil, err
 	}
@@ -55,10 +64,13 @@ var privateServer = sync.OnceValues(func() (*pgserver.Server, error) {
 
 // janitorScript waits for the end of its standard input, which is the end of
 // the test binary, ends the server if the kernel has not, and removes the
-// folder unless a failed test wants it.
+// folder unless a failed test wants it. It waits for at most ten seconds.
 const janitorScript = `
 cat > /dev/null
-while pid=$(head -n 1 "$1/data/postmaster.pid" 2> /dev/null) && kill -QUIT "$pid" 2> /dev/null; do sleep 0.1; done
+for i in 1 2 3 4 5 6 7 8 9 10; do
+	pid=$(head -n 1 "$1/data/postmaster.pid" 2> /dev/null) && kill -QUIT "$pid" 2> /dev/null || break
+	sleep 1
+done
 [ -e "$1/keep" ] || rm -rf "$1"
 `
 
@@ -102,11 +114,22 @@ func keepCluster(t testing.TB) {
 	t.Logf("its server ends with the tests; start it again with: %s", srv.Command())
 }
 
+// removeStale removes what earlier runs have left behind and nobody will look
+// at any more: no test runs for a day.
+func removeStale() {
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix+"*"))
+	for _, dir := range dirs {
+		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > keepFor {
+			_ = os.RemoveAll(dir) // it may be another user's
+		}
+	}
+}
+
 // tempDir returns a folder that the server's user can enter, which one from
 // t.TempDir is not when the tests run as root.
 func tempDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "orderpaid-test-")
+	dir, err := os.MkdirTemp("", dirPrefix)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,11 @@ func makeTemplate(ctx context.Context, conn *pgx.Conn, admin, owner, name string
 		return err
 	}
 	return retryInUse(ctx, func() error {
-		_, err := conn.Exec(ctx, "ALTER DATABASE "+quote(unfinished)+" RENAME TO "+quote(name))
+		// No connections: a curious psql, or autovacuum, would stop all clones.
+		_, err := conn.Exec(ctx, "ALTER DATABASE "+quote(unfinished)+" ALLOW_CONNECTIONS false")
+		if err == nil {
+			_, err = conn.Exec(ctx, "ALTER DATABASE "+quote(unfinished)+" RENAME TO "+quote(name))
+		}
 		return err
 	})
 }
