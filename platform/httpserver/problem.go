@@ -1,6 +1,7 @@
 package httpserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,7 +42,7 @@ type problem struct {
 // The answers to errors that are not the client's.
 var (
 	errInternal       = &Error{http.StatusInternalServerError, "internal", "the request failed; tell the trace id to whoever runs this service"}
-	errUnavailable    = &Error{http.StatusServiceUnavailable, "unavailable", "nothing was changed; try again in a moment"}
+	errUnavailable    = &Error{http.StatusServiceUnavailable, "unavailable", "try again in a moment; if the request changes something, with the same Idempotency-Key"}
 	errOutcomeUnknown = &Error{http.StatusServiceUnavailable, "outcome_unknown",
 		"it is not known whether the change was made: repeat the request with the same Idempotency-Key"}
 )
@@ -75,7 +76,10 @@ func classify(err error) *Error {
 // only repeat is a warning: the database's own alarms tell more about it.
 func logFailure(r *http.Request, answer *Error, err error) {
 	level := slog.LevelError
-	if answer == errUnavailable {
+	switch {
+	case errors.Is(r.Context().Err(), context.Canceled):
+		level = slog.LevelDebug // the client hung up, and with that made the request fail itself
+	case answer == errUnavailable:
 		level = slog.LevelWarn
 	}
 	slog.Log(r.Context(), level, "request failed", "method", r.Method, "route", routeOf(r),

@@ -68,7 +68,7 @@ func serve(ctx context.Context, ln net.Listener, h http.Handler, lim limits) err
 	go func() { served <- srv.Serve(ln) }()
 	select {
 	case err := <-served:
-		return fmt.Errorf("serve %s: %w", addr, err)
+		return fmt.Errorf("serve %s: %w", addr, errors.Join(err, srv.Close()))
 	case <-ctx.Done():
 	}
 

@@ -1,0 +1,80 @@
+package httpserver
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestLivenessAsksNobody(t *testing.T) {
+	t.Parallel()
+	srv := startServer(t, opsHandler(func(context.Context) error { return errors.New("everything is broken") }), defaultLimits)
+	if got := srv.do(t, "GET", "/livez", ""); got.status != 200 || got.body != `{"status":"alive"}`+"\n" {
+		t.Errorf("/livez = %+v, want 200 alive", got)
+	}
+}
+
+func TestReadinessFollowsTheCheckAndLogsOnlyChanges(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Pointer[error]
+	srv := startServer(t, opsHandler(func(ctx context.Context) error {
+		if end, ok := ctx.Deadline(); !ok || time.Until(end) > readyTimeout {
+			t.Errorf("deadline = %v, %v; want one within %s", end, ok, readyTimeout)
+		}
+		if err := broken.Load(); err != nil {
+			return *err
+		}
+		return nil
+	}), defaultLimits)
+
+	reason := errors.New("broker 7c5f is away")
+	for _, step := range []struct {
+		err    *error
+		status int
+		body   string
+	}{
+		{nil, 200, `{"status":"ready"}`},
+		{&reason, 503, `{"status":"not ready","reason":"broker 7c5f is away"}`},
+		{&reason, 503, `{"status":"not ready","reason":"broker 7c5f is away"}`},
+		{nil, 200, `{"status":"ready"}`},
+	} {
+		broken.Store(step.err)
+		if got := srv.do(t, "GET", "/readyz", ""); got.status != step.status || got.body != step.body+"\n" {
+			t.Errorf("/readyz = %+v, want %d %s", got, step.status, step.body)
+		}
+	}
+	if lines := logs.linesWith("broker 7c5f is away"); len(lines) != 1 {
+		t.Errorf("logged: %q; want one line for two failed checks in a row", lines)
+	}
+}
+
+func TestReadinessCheckThatHangsIsNotReady(t *testing.T) {
+	t.Parallel()
+	srv := startServer(t, opsHandler(func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}), defaultLimits)
+	if got := srv.do(t, "GET", "/readyz", ""); got.status != 503 {
+		t.Errorf("/readyz = %+v, want 503", got)
+	}
+}
+
+func TestMetricsAreServedOnTheOpsListener(t *testing.T) {
+	t.Parallel()
+	addr := freeAddr(t)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- RunOps(ctx, addr, func(context.Context) error { return nil }) }()
+	_ = dial(t, addr).Close()
+	got := server{addr: addr}.do(t, "GET", "/metrics", "")
+	if got.status != 200 || !strings.Contains(got.body, "go_goroutines") || !strings.Contains(got.body, `service_name="httpserver-test"`) {
+		t.Errorf("/metrics = %d, %.300s; want the process's metrics", got.status, got.body)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Errorf("RunOps = %v, want nil", err)
+	}
+}
