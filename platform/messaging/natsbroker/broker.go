@@ -207,18 +207,19 @@ func (b *Broker) Close() {
 
 func (b *Broker) disconnected(err error) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	close(b.lost)
 	b.lost = make(chan struct{})
-	if !b.closing {
+	closing := b.closing
+	b.mu.Unlock()
+	if !closing {
 		b.cfg.Logger.Warn("nats connection lost", "client", b.cfg.Name, "error", err)
 	}
 }
 
 func (b *Broker) reconnected() {
+	b.cfg.Logger.Info("nats connection restored", "client", b.cfg.Name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.cfg.Logger.Info("nats connection restored", "client", b.cfg.Name)
 	for s := range b.sources {
 		s.disturbed() // requests for messages do not outlive a connection
 	}
@@ -227,20 +228,21 @@ func (b *Broker) reconnected() {
 func (b *Broker) connectionClosed() {
 	close(b.closed)
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.closing {
+	closing := b.closing
+	b.mu.Unlock()
+	if !closing {
 		b.cfg.Logger.Error("nats connection closed for good", "client", b.cfg.Name, "error", b.nc.LastError())
 	}
 }
 
 // failed hears of errors that belong to no call.
 func (b *Broker) failed(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if errors.Is(err, nats.ErrPermissionViolation) {
-		b.violation = violation{err: err, at: time.Now()}
-	}
 	b.cfg.Logger.Error("nats reports an error", "client", b.cfg.Name, "error", err)
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		b.mu.Lock()
+		b.violation = violation{err: err, at: time.Now()}
+		b.mu.Unlock()
+	}
 }
 
 // violationSince returns what was not permitted after start, or nil.
@@ -253,20 +255,23 @@ func (b *Broker) violationSince(start time.Time) error {
 	return b.violation.err
 }
 
+var errBroken = errors.New("the connection broke before the answer")
+
 // whileConnected returns a context that also ends when the TCP connection
-// breaks: an answer that was on its way is then lost, and waiting for the
-// deadline would only delay the repetition.
+// breaks, with errBroken as its cause: an answer that was on its way is then
+// lost, and waiting for the deadline would only delay the repetition.
 func (b *Broker) whileConnected(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	b.mu.Lock()
 	lost := b.lost
 	b.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, stop := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		select {
 		case <-lost:
-			cancel()
+			cancel(errBroken)
 		case <-ctx.Done():
 		}
 	}()
-	return ctx, cancel
+	return ctx, func() { cancel(nil); stop() }
 }

@@ -1,7 +1,6 @@
 package natsbroker
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -71,8 +70,6 @@ func batchOutcome(err error) error {
 	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrMaxPayload),
 		errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
 		return sendOutcome(err)
-	case errors.Is(err, context.Canceled):
-		return unknown(errors.New("the connection broke before the answer"))
 	default:
 		return answerOutcome(err)
 	}

@@ -1,8 +1,10 @@
 package natsbroker
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -136,6 +138,9 @@ func (c *call) send(ctx context.Context, batch []int) {
 // sendAtomic stores the batch with one commit. The answer to the commit names
 // the last sequence; the messages before it have those before it, without gaps.
 func (c *call) sendAtomic(ctx context.Context, batch []int) error {
+	if ctx.Err() != nil {
+		return unavailable(fmt.Errorf("not sent: %w", ctx.Err()))
+	}
 	messages := make([]*nats.Msg, len(batch))
 	for n, i := range batch {
 		messages[n] = c.b.message(&c.messages[i])
@@ -146,7 +151,7 @@ func (c *call) sendAtomic(ctx context.Context, batch []int) error {
 	// trip before it would only be slower.
 	ack, err := jetstreamext.PublishMsgBatch(ctx, c.b.js, messages, jetstreamext.BatchFlowControl{})
 	if err != nil {
-		return batchOutcome(err)
+		return batchOutcome(cmp.Or(context.Cause(ctx), err))
 	}
 	if ack.Stream != c.b.cfg.Stream || ack.Sequence < uint64(len(batch)) {
 		return unknown(errors.New("the acknowledgement is not of this stream"))

@@ -1,0 +1,28 @@
+package natsbroker_test
+
+import (
+	"testing"
+
+	"orderpaid/platform/messaging/brokertest"
+	"orderpaid/platform/messaging/natsbroker"
+	"orderpaid/platform/natstest"
+)
+
+func TestNatsbrokerKeepsTheContract(t *testing.T) {
+	t.Parallel()
+	brokertest.Run(t, func(t *testing.T, setup brokertest.Setup) brokertest.Harness {
+		s := natstest.New(t)
+		ensure(t, s, natsbroker.Topology{Subscriptions: setup.Subscriptions, AckWait: setup.AckWait})
+		p := newProxy(t, s)
+		b := connect(t, p.url(), natsbroker.Config{})
+		return brokertest.Harness{
+			Publisher: b, Subscriber: b,
+			LoseAnswers: func(*testing.T) { p.cut.Store(true) },
+			DeleteDurable: func(t *testing.T, name string) {
+				if err := admin(t, s.URL()).DeleteConsumer(t.Context(), natsbroker.DefaultStream, name); err != nil {
+					t.Fatal(err)
+				}
+			},
+		}
+	})
+}
