@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,11 +18,11 @@ import (
 
 // failing serves a handler that fails with err under its own trace, and
 // returns the answer and what was logged about it.
-func failing(t *testing.T, unique string, err error) (answer, []string) {
+func failing(t *testing.T, err error) (answer, []string) {
 	t.Helper()
 	r := NewRouter("shop")
 	r.Get("/v1/orders/{id}", func(w http.ResponseWriter, r *http.Request) { WriteError(w, r, err) })
-	trace, traceParent := newTrace(unique)
+	trace, traceParent := newTrace()
 	got := startServer(t, r, defaultLimits).do(t, "GET", "/v1/orders/4711", "", "traceparent", traceParent)
 	if p := got.problem(t); p.TraceID != trace {
 		t.Errorf("trace_id = %s, want %s", p.TraceID, trace)
@@ -37,7 +38,7 @@ func failing(t *testing.T, unique string, err error) (answer, []string) {
 
 func TestErrorOfTheClientIsAnsweredAsItIsAndNotLogged(t *testing.T) {
 	t.Parallel()
-	got, lines := failing(t, "a1", fmt.Errorf("pay order: %w", &Error{409, "order_cancelled", "the order is cancelled"}))
+	got, lines := failing(t, fmt.Errorf("pay order: %w", &Error{409, "order_cancelled", "the order is cancelled"}))
 	p := got.problem(t)
 	if p.Status != 409 || p.Code != "order_cancelled" || p.Detail != "the order is cancelled" {
 		t.Errorf("problem = %+v, want 409 order_cancelled", p)
@@ -49,7 +50,7 @@ func TestErrorOfTheClientIsAnsweredAsItIsAndNotLogged(t *testing.T) {
 
 func TestUnexpectedErrorIsAnInternalOneAndIsLoggedOnce(t *testing.T) {
 	t.Parallel()
-	got, lines := failing(t, "a2", errors.New("read catalogue: index out of order"))
+	got, lines := failing(t, errors.New("read catalogue: index out of order"))
 	p := got.problem(t)
 	if p.Status != 500 || p.Code != "internal" || strings.Contains(got.body, "catalogue") {
 		t.Errorf("answer = %s, want 500 internal without the reason", got.body)
@@ -62,7 +63,7 @@ func TestUnexpectedErrorIsAnInternalOneAndIsLoggedOnce(t *testing.T) {
 
 func TestUnknownOutcomeAsksForARepetitionUnderTheSameKey(t *testing.T) {
 	t.Parallel()
-	got, lines := failing(t, "a3", fmt.Errorf("place order: %w", postgres.ErrUnknownOutcome))
+	got, lines := failing(t, fmt.Errorf("place order: %w", postgres.ErrUnknownOutcome))
 	p := got.problem(t)
 	if p.Status != 503 || p.Code != "outcome_unknown" || !strings.Contains(p.Detail, "same Idempotency-Key") {
 		t.Errorf("problem = %+v, want 503 outcome_unknown that says what to do", p)
@@ -78,7 +79,7 @@ func TestDatabaseOutOfReachIsUnavailable(t *testing.T) {
 	if err == nil {
 		t.Fatal("something answers at a free port")
 	}
-	got, lines := failing(t, "a4", fmt.Errorf("read order: %w", err))
+	got, lines := failing(t, fmt.Errorf("read order: %w", err))
 	if p := got.problem(t); p.Status != 503 || p.Code != "unavailable" || got.header.Get("Retry-After") == "" {
 		t.Errorf("problem = %+v, Retry-After %q; want 503 unavailable and a time", p, got.header.Get("Retry-After"))
 	}
@@ -100,7 +101,7 @@ func TestExhaustedPoolIsUnavailable(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	err := postgres.InTx(ctx, pool, func(pgx.Tx) error { return nil })
-	got, _ := failing(t, "a5", err)
+	got, _ := failing(t, err)
 	if p := got.problem(t); p.Status != 503 || p.Code != "unavailable" {
 		t.Errorf("%v: problem = %+v, want 503 unavailable", err, p)
 	}
@@ -113,7 +114,7 @@ func TestValueThatTheDatabaseQuotesIsNotLogged(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "mei@example.org") {
 		t.Fatalf("%v: this test wants an error that quotes the value", err)
 	}
-	got, lines := failing(t, "a6", fmt.Errorf("read points: %w", err))
+	got, lines := failing(t, fmt.Errorf("read points: %w", err))
 	if p := got.problem(t); p.Status != 500 {
 		t.Errorf("problem = %+v, want 500", p)
 	}
@@ -124,7 +125,7 @@ func TestValueThatTheDatabaseQuotesIsNotLogged(t *testing.T) {
 
 func TestClientThatHangsUpIsNoWarning(t *testing.T) {
 	t.Parallel()
-	const route = "/hang-up"
+	route := "/hang-up/" + rand.Text()
 	arrived, answered := make(chan struct{}), make(chan struct{})
 	r := NewRouter("shop")
 	r.Get(route, func(w http.ResponseWriter, r *http.Request) {

@@ -1,6 +1,8 @@
 package httpserver
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -102,7 +104,7 @@ func TestEveryRequestHasADeadline(t *testing.T) {
 func TestPanicCostsOneRequestAndLeaksNothing(t *testing.T) {
 	t.Parallel()
 	srv := startServer(t, shop(), defaultLimits)
-	trace, traceParent := newTrace("1a")
+	trace, traceParent := newTrace()
 	p := srv.do(t, "GET", "/panic/4711", "", "traceparent", traceParent).problem(t)
 	if p.Status != 500 || p.Code != "internal" || p.TraceID != trace {
 		t.Errorf("problem = %+v, want 500 internal with trace id %s", p, trace)
@@ -130,7 +132,7 @@ func TestPanicBehindHalfAnAnswerCutsTheConnection(t *testing.T) {
 func TestRouteNamesTheSpanAndNothingOfTheClientIsInIt(t *testing.T) {
 	t.Parallel()
 	srv := startServer(t, shop(), defaultLimits)
-	trace, traceParent := newTrace("2b")
+	trace, traceParent := newTrace()
 	srv.do(t, "GET", "/v1/orders/ord_4711?email=mei@example.org", "",
 		"traceparent", traceParent, "X-Forwarded-For", "203.0.113.9", "User-Agent", "Mei's phone")
 	span := spanOf(t, trace)
@@ -156,7 +158,7 @@ func TestRouteNamesTheSpanAndNothingOfTheClientIsInIt(t *testing.T) {
 func TestRequestIsLoggedByRouteAndTrace(t *testing.T) {
 	t.Parallel()
 	srv := startServer(t, shop(), defaultLimits)
-	trace, traceParent := newTrace("3c")
+	trace, traceParent := newTrace()
 	srv.do(t, "GET", "/v1/orders/ord_4711?email=mei@example.org", "", "traceparent", traceParent)
 	line := strings.Join(logs.linesWith(trace), "")
 	for _, want := range []string{`"level":"DEBUG"`, `"method":"GET"`, `"route":"/v1/orders/{id}"`, `"status":200`, `"duration":`} {
@@ -188,9 +190,11 @@ func TestMetricsAreLabelledByRouteAndNotByTheClient(t *testing.T) {
 	}
 }
 
-// newTrace returns a sampled trace context that only one test uses.
-func newTrace(unique string) (traceID, traceParent string) {
-	traceID = strings.Repeat(unique, 16)
+// newTrace returns a sampled trace context that nobody else has.
+func newTrace() (traceID, traceParent string) {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	traceID = hex.EncodeToString(id[:])
 	return traceID, "00-" + traceID + "-00f067aa0ba902b7-01"
 }
 
