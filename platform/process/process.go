@@ -25,7 +25,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"reflect"
 	"runtime/debug"
 	"syscall"
 	"time"
@@ -147,7 +146,7 @@ func stopContext(own common) (context.Context, context.CancelFunc) {
 func describe(flags []*kong.Flag) slog.Value {
 	var attrs []slog.Attr
 	for _, flag := range flags {
-		if flag.Name == "help" || flag.Name == "version" || flag.Target.Kind() == reflect.Invalid {
+		if flag.Name == "help" || flag.Name == "version" {
 			continue
 		}
 		attrs = append(attrs, slog.String(flag.Name, fmt.Sprint(flag.Target.Interface())))
