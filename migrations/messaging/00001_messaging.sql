@@ -121,34 +121,58 @@ CREATE TABLE message_progress (
 	PRIMARY KEY (consumer, aggregate_type, aggregate_id)
 ) WITH (fillfactor = 80);
 
--- Events that a consumer could not apply, with their bytes as received.
+-- Events that a consumer could not apply (yet), with their bytes as received.
+--
+--   retrying  failed and will be tried again at next_attempt_at
+--   parked    waits behind an earlier event of its aggregate, or for a missing version
+--   open      a dead letter: no more tries until a person acts; due_at says until when
+--   resolved  applied after all; resolution says how
+--   discarded a person decided that it will not be applied
+--
+-- Rows are never deleted. When their retention ends the payload is erased.
 CREATE TABLE message_failure (
 	failure_id        bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	consumer          text        NOT NULL,
 	dedupe_key        text        NOT NULL, -- the event id; for what has none: position and hash of the bytes
+	blocking          boolean     NOT NULL, -- later versions of its aggregate wait behind it
 	event_id          uuid,
-	event_type        text,
-	aggregate_type    text,
-	aggregate_id      text,
-	aggregate_version bigint,
+	event_type        text        NOT NULL,
+	schema_version    integer     NOT NULL,
+	aggregate_type    text        NOT NULL,
+	aggregate_id      text        NOT NULL, -- the business key: the order of an order's event
+	aggregate_version bigint      NOT NULL,
 	stream            text        NOT NULL,
 	stream_seq        bigint      NOT NULL,
 	subject           text        NOT NULL,
 	headers           bytea       NOT NULL, -- JSON of name to values; bytes, because it came from outside
-	payload           bytea       NOT NULL,
-	state             text        NOT NULL CHECK (state IN ('open', 'retrying', 'parked', 'resolved', 'discarded')),
-	error_class       text        NOT NULL CHECK (error_class IN ('transient', 'permanent', 'unknown')),
+	payload           bytea,                -- as received, sealed with the key sealed_by; NULL once erased
+	sealed_by         text,
+	state             text        NOT NULL CHECK (state IN ('retrying', 'parked', 'open', 'resolved', 'discarded')),
+	error_class       text        NOT NULL CHECK (error_class IN ('transient', 'permanent', 'unknown', 'parked')),
 	error_code        text        NOT NULL,
 	error_detail      text        NOT NULL,
-	attempts          integer     NOT NULL,
+	error_stack       text,
+	attempts          integer     NOT NULL, -- in all
+	budget_attempts   integer     NOT NULL, -- of the present budget; a person who retries grants a new one
+	budget_spent      interval    NOT NULL DEFAULT '0', -- in scheduled delays: while a database is away, nothing is spent
 	next_attempt_at   timestamptz,
 	trace_id          text,
+	owner             text        NOT NULL DEFAULT '',
+	runbook           text        NOT NULL DEFAULT '',
+	due_at            timestamptz,
 	first_failed_at   timestamptz NOT NULL DEFAULT now(),
-	last_failed_at    timestamptz NOT NULL DEFAULT now()
+	last_failed_at    timestamptz NOT NULL DEFAULT now(),
+	resolved_at       timestamptz,
+	resolution        text,
+	replaced_by       uuid,                 -- the corrected event that a person sent instead
+	CHECK ((state IN ('resolved', 'discarded')) = (resolved_at IS NOT NULL)),
+	CHECK (state <> 'retrying' OR next_attempt_at IS NOT NULL)
 );
--- One open entry per event and consumer, however often the event comes.
-CREATE UNIQUE INDEX message_failure_open_idx ON message_failure (consumer, dedupe_key) WHERE state IN ('open', 'retrying', 'parked');
-CREATE INDEX message_failure_aggregate_idx ON message_failure (consumer, aggregate_id) WHERE state IN ('open', 'retrying', 'parked');
+-- One unresolved entry per event and consumer, however often the event comes.
+CREATE UNIQUE INDEX message_failure_unresolved_idx ON message_failure (consumer, dedupe_key) WHERE state IN ('retrying', 'parked', 'open');
+CREATE INDEX message_failure_aggregate_idx ON message_failure (consumer, aggregate_type, aggregate_id, aggregate_version) WHERE state IN ('retrying', 'parked', 'open');
+CREATE INDEX message_failure_due_idx ON message_failure (consumer, next_attempt_at) WHERE state IN ('retrying', 'parked');
+CREATE INDEX message_failure_event_idx ON message_failure (event_id);
 
 -- Makes the monthly partitions of facts, evidence and inbox from one month
 -- before now to months_ahead after it. Safe to repeat. The inbox also has a

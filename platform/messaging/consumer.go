@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -37,12 +39,47 @@ type ConsumerConfig struct {
 	// Defaults to 10 s.
 	HandlerTimeout time.Duration
 
-	// RetryDelay is the first delay before an event that failed comes again;
-	// it doubles with each attempt, with full jitter. Defaults to 500 ms.
+	// RetryDelay is the first delay before an event that failed is tried
+	// again; it doubles with each attempt, with full jitter. Defaults to 500 ms.
 	RetryDelay time.Duration
 
 	// RetryDelayMax bounds that delay. Defaults to 2 min.
 	RetryDelayMax time.Duration
+
+	// RetryAttempts bounds the attempts, and RetryBudget the sum of the
+	// delays, after which an event becomes a dead letter. Time in which the
+	// database is away counts in neither. Default to 20, and to 1 h.
+	RetryAttempts int
+	RetryBudget   time.Duration
+
+	// RetryPoll is how often due retries are looked for. Defaults to 200 ms.
+	RetryPoll time.Duration
+
+	// GapWait is how long a missing version is waited for before its owner is
+	// asked. Defaults to 2 s.
+	GapWait time.Duration
+
+	// Backfill asks the owner for missing versions. Without it they can only
+	// come by themselves. See [Consumer.EveryVersion].
+	Backfill Backfill
+
+	// MaxParked and MaxParkedPerAggregate bound the unresolved rows of this
+	// consumer. Above them, events that would be parked stay with the broker.
+	// Default to 100 000, and to 1000.
+	MaxParked             int
+	MaxParkedPerAggregate int
+
+	// Owner is who looks after this consumer's dead letters, and Runbook where
+	// they read what to do. Both are shown with every dead letter.
+	Owner   string
+	Runbook string
+
+	// DeadLetterSLA is the time within which a dead letter must be dealt with;
+	// later it is overdue, which is an alarm. Defaults to 4 h.
+	DeadLetterSLA time.Duration
+
+	// PayloadKeys seal the payloads of recorded failures. Defaults to none.
+	PayloadKeys *PayloadKeys
 
 	// Logger defaults to slog.Default.
 	Logger *slog.Logger
@@ -62,6 +99,13 @@ func (c ConsumerConfig) withDefaults(name string) ConsumerConfig {
 	setDefault(&c.HandlerTimeout, 10*time.Second)
 	setDefault(&c.RetryDelay, 500*time.Millisecond)
 	setDefault(&c.RetryDelayMax, 2*time.Minute)
+	setDefault(&c.RetryAttempts, 20)
+	setDefault(&c.RetryBudget, time.Hour)
+	setDefault(&c.RetryPoll, 200*time.Millisecond)
+	setDefault(&c.GapWait, 2*time.Second)
+	setDefault(&c.MaxParked, 100_000)
+	setDefault(&c.MaxParkedPerAggregate, 1000)
+	setDefault(&c.DeadLetterSLA, 4*time.Hour)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -73,6 +117,10 @@ func (c ConsumerConfig) withDefaults(name string) ConsumerConfig {
 	}
 	c.Logger = c.Logger.With("consumer", name)
 	return c
+}
+
+func (c ConsumerConfig) schedule() schedule {
+	return schedule{first: c.RetryDelay, longest: c.RetryDelayMax, attempts: c.RetryAttempts, budget: c.RetryBudget}
 }
 
 func setDefault[T comparable](field *T, value T) {
@@ -103,6 +151,8 @@ type Consumer struct {
 	kinds        []Kind
 	everyVersion bool
 	place        *consumerPlace
+	work         sync.Mutex  // held while a transaction of this consumer is under way
+	troubled     atomic.Bool // there may be unresolved failures that block an aggregate
 	meters       consumerMeters
 	tracer       trace.Tracer
 }
@@ -221,6 +271,10 @@ func (c *Consumer) consume(ctx context.Context) error {
 	}
 	defer source.Close() // what was fetched ahead goes back at once
 	active, stop := c.place.keep(ctx)
+	c.troubled.Store(true) // until the first look at the table
+	var retries sync.WaitGroup
+	retries.Go(func() { c.retryLoop(active) })
+	defer retries.Wait()
 	defer stop()
 	for {
 		deliveries, err := source.Fetch(active, c.cfg.Group)
@@ -246,7 +300,19 @@ func (c *Consumer) Apply(ctx context.Context, deliveries ...Delivery) error {
 		return err
 	}
 	defer c.place.leave(context.WithoutCancel(ctx))
+	c.troubled.Store(true)
 	return c.apply(ctx, deliveries)
+}
+
+// RetryDue works once on what is due among the recorded failures, as the
+// active replica. It reports whether there was anything; what that releases
+// may be due at once. Run does this all the time; tools and tests call it.
+func (c *Consumer) RetryDue(ctx context.Context) (busy bool, err error) {
+	if err := c.place.take(ctx); err != nil {
+		return false, err
+	}
+	defer c.place.leave(context.WithoutCancel(ctx))
+	return c.retryDue(ctx)
 }
 
 // wait sleeps for d or until ctx is done.

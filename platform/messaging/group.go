@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,7 +24,7 @@ type item struct {
 	data       any
 	result     string // for the inbox row
 	skipped    bool   // recorded, but no handler is called: stale or expired
-	waiting    bool   // a version is missing before it: not recorded, comes again
+	waiting    bool   // a version is missing before it
 }
 
 // aggregate is the key that order is kept by.
@@ -35,27 +34,27 @@ func (it *item) aggregate() aggregateKey {
 
 type aggregateKey struct{ Type, ID string }
 
-// A group is what one Fetch returned, with what is known about it so far.
-type group struct {
-	*Consumer
-	blocked map[aggregateKey]bool // aggregates of which an event has failed in this group
+// apply brings every delivery to its end: applied, or recorded as a failure,
+// and then acknowledged. An error means that the rest was left to the broker,
+// which will deliver it again.
+func (c *Consumer) apply(ctx context.Context, deliveries []Delivery) error {
+	c.work.Lock() // one transaction at a time: the stream's groups and the retries
+	defer c.work.Unlock()
+	started := time.Now()
+	err := c.applyGroup(ctx, deliveries)
+	c.meters.group(ctx, len(deliveries), time.Since(started))
+	return err
 }
 
-// apply brings every delivery to its end: applied and acknowledged, recorded
-// as a dead letter and acknowledged, or handed back for later. An error means
-// that the rest was left to the broker, which will deliver it again.
-func (c *Consumer) apply(ctx context.Context, deliveries []Delivery) error {
-	started := time.Now()
+func (c *Consumer) applyGroup(ctx context.Context, deliveries []Delivery) error {
 	items, unusable := c.open(deliveries)
 	for _, u := range unusable {
-		if err := c.bury(ctx, u.delivery, u.env, u.err); err != nil {
+		// Not blocking: fields of what cannot be read are no reason to stop an aggregate.
+		if err := c.settle(ctx, deadLetter(u.delivery, u.env, u.err, false), u.delivery); err != nil {
 			return err
 		}
 	}
-	g := &group{Consumer: c, blocked: map[aggregateKey]bool{}}
-	err := g.run(ctx, items)
-	c.meters.group(ctx, len(deliveries), time.Since(started))
-	return err
+	return c.run(ctx, items)
 }
 
 // unusable is a delivery that can be neither read nor handled, ever.
@@ -109,24 +108,23 @@ const contentionRetries = 5
 // themselves, it halves them until the one at fault stands alone. A poison
 // event in a group of 1000 so costs about 2·log₂1000 transactions and delays
 // nobody else.
-func (g *group) run(ctx context.Context, items []*item) error {
-	items = g.withoutBlocked(items)
+func (c *Consumer) run(ctx context.Context, items []*item) error {
 	if len(items) == 0 {
 		return nil
 	}
 	for attempt := 0; ; attempt++ {
-		err := g.commit(ctx, items)
+		err := c.commit(ctx, items)
 		if err == nil {
-			return g.answer(ctx, items)
+			return c.answer(ctx, items)
 		}
 		if errors.Is(err, errPlaceLost) {
 			return err
 		}
 		switch v := judge(err); {
 		case v == again || v == contention && attempt < contentionRetries:
-			g.meters.retried(ctx, v)
+			c.meters.retried(ctx, v.class())
 			if attempt%10 == 1 {
-				g.cfg.Logger.Warn("the database does not take a group; repeating it", "attempt", attempt, "code", codeOf(err))
+				c.cfg.Logger.Warn("the database does not take a group; repeating it", "attempt", attempt, "code", codeOf(err))
 			}
 			wait(ctx, backoff(attempt, 20*time.Millisecond, 5*time.Second))
 			if ctx.Err() != nil { // stopping, or the place is lost: the broker will deliver it again
@@ -134,57 +132,56 @@ func (g *group) run(ctx context.Context, items []*item) error {
 			}
 		case len(items) > 1:
 			half := len(items) / 2
-			return errors.Join(g.run(ctx, items[:half]), g.run(ctx, items[half:]))
+			return errors.Join(c.run(ctx, items[:half]), c.run(ctx, items[half:]))
 		default:
-			return g.fail(ctx, items[0], v, err)
+			return c.fail(ctx, items[0], v, err)
 		}
 	}
-}
-
-// withoutBlocked hands back events whose aggregate has failed earlier in this
-// group: they must not overtake it.
-func (g *group) withoutBlocked(items []*item) []*item {
-	if len(g.blocked) == 0 {
-		return items
-	}
-	return slices.DeleteFunc(slices.Clone(items), func(it *item) bool {
-		if g.blocked[it.aggregate()] {
-			g.comeAgain(it, g.cfg.RetryDelay)
-			return true
-		}
-		return false
-	})
 }
 
 // commit applies items in one transaction. It finishes even if ctx is done: a
 // transaction that is under way is cheaper to end than to repeat.
-func (g *group) commit(ctx context.Context, items []*item) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.HandlerTimeout)
+func (c *Consumer) commit(ctx context.Context, items []*item) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.HandlerTimeout)
 	defer cancel()
-	ctx, span := g.startSpan(ctx, items)
+	ctx, span := c.startSpan(ctx, items)
 	defer span.End()
 	for _, it := range items {
 		it.result, it.skipped, it.waiting = "applied", false, false
 	}
-	err := postgres.InTx(ctx, g.pool, func(tx pgx.Tx) error {
-		if err := g.place.fence(ctx, tx); err != nil {
+	err := postgres.InTx(ctx, c.pool, func(tx pgx.Tx) error {
+		if err := c.place.fence(ctx, tx); err != nil {
 			return err
 		}
-		fresh, err := g.admit(ctx, tx, items)
+		waiting, err := c.applyWithin(ctx, tx, items)
 		if err != nil {
 			return err
 		}
-		for _, step := range steps(fresh) {
-			if err := applyStep(ctx, tx, step); err != nil {
-				return err
-			}
-		}
-		return g.recordResults(ctx, tx, fresh)
+		return c.park(ctx, tx, waiting)
 	})
 	if err != nil {
 		span.SetAttributes(attribute.String("error.type", codeOf(err)))
 	}
 	return err
+}
+
+// applyWithin applies what can be applied now, and returns what must wait:
+// behind an unresolved event of its aggregate, or for a missing version.
+func (c *Consumer) applyWithin(ctx context.Context, tx pgx.Tx, items []*item) (waiting []*item, err error) {
+	free, waiting, err := c.splitBlocked(ctx, tx, items)
+	if err != nil {
+		return nil, err
+	}
+	fresh, gaps, err := c.admit(ctx, tx, free)
+	if err != nil {
+		return nil, err
+	}
+	for _, step := range steps(fresh) {
+		if err := applyStep(ctx, tx, step); err != nil {
+			return nil, err
+		}
+	}
+	return append(waiting, gaps...), c.recordResults(ctx, tx, fresh)
 }
 
 // steps cuts events into runs of one kind, so that batch handlers get as many
@@ -221,60 +218,46 @@ func applyStep(ctx context.Context, tx pgx.Tx, step []*item) (err error) {
 }
 
 // answer acknowledges what was committed.
-func (g *group) answer(ctx context.Context, items []*item) error {
+func (c *Consumer) answer(ctx context.Context, items []*item) error {
 	for _, it := range items {
 		if it.waiting {
-			g.comeAgain(it, backoff(it.attempt()-1, g.cfg.RetryDelay, g.cfg.RetryDelayMax))
+			c.comeAgain(it, c.cfg.RetryDelayMax/4)
 			continue
 		}
-		g.meters.done(ctx, it)
+		c.meters.done(ctx, it)
 		for _, d := range it.deliveries {
 			if err := d.Ack(); err != nil { // committed all the same: the inbox absorbs the redelivery
-				g.cfg.Logger.Warn("acknowledgement not sent; the event will come again", "event_id", it.env.EventID, "error", err)
+				c.cfg.Logger.Warn("acknowledgement not sent; the event will come again", "event_id", it.env.EventID, "error", err)
 			}
 		}
 	}
 	return nil
 }
 
-// fail ends an event that stands alone with its error.
-func (g *group) fail(ctx context.Context, it *item, v verdict, err error) error {
-	g.blocked[it.aggregate()] = true
-	if v == permanent {
-		for _, d := range it.deliveries {
-			if err := g.bury(ctx, d, it.env, err); err != nil {
-				return err
-			}
+// fail records an event that stands alone with its error, and acknowledges it.
+func (c *Consumer) fail(ctx context.Context, it *item, v verdict, err error) error {
+	f := deadLetter(it.deliveries[0], it.env, err, true)
+	if v != permanent {
+		if delay, left := c.cfg.schedule().next(0, 0, err); left {
+			f.state, f.class, f.after = stateRetrying, v.class(), delay
 		}
-		return nil
 	}
-	delay := backoff(it.attempt()-1, g.cfg.RetryDelay, g.cfg.RetryDelayMax)
-	var asked *retryAfterError
-	if errors.As(err, &asked) {
-		delay = asked.delay
-	}
-	g.meters.retried(ctx, v)
-	g.cfg.Logger.Warn("event will be tried again", "event_id", it.env.EventID, "kind", it.env.name(),
-		"attempt", it.attempt(), "delay", delay, "code", codeOf(err), "error", detailOf(err))
-	g.comeAgain(it, delay)
-	return nil
+	return c.settle(ctx, f, it.deliveries...)
 }
 
 // comeAgain hands an event back to the broker for a while.
-func (g *group) comeAgain(it *item, delay time.Duration) {
+func (c *Consumer) comeAgain(it *item, delay time.Duration) {
 	for _, d := range it.deliveries {
 		if err := d.Retry(delay); err != nil { // it comes after the acknowledgement wait instead
-			g.cfg.Logger.Warn("delayed redelivery not asked for", "event_id", it.env.EventID, "error", err)
+			c.cfg.Logger.Warn("delayed redelivery not asked for", "event_id", it.env.EventID, "error", err)
 		}
 	}
 }
-
-func (it *item) attempt() int { return it.deliveries[0].Attempt() }
 
 // startSpan opens one span for the group, linked to the creation of each of
 // its events: a group has many causes, so none of them can be its parent.
 // https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
-func (g *group) startSpan(ctx context.Context, items []*item) (context.Context, trace.Span) {
+func (c *Consumer) startSpan(ctx context.Context, items []*item) (context.Context, trace.Span) {
 	const maxLinks = 128 // the SDK's own limit
 	links := make([]trace.Link, 0, min(len(items), maxLinks))
 	for _, it := range items {
@@ -287,7 +270,7 @@ func (g *group) startSpan(ctx context.Context, items []*item) (context.Context, 
 		created := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": it.env.TraceParent})
 		links = append(links, trace.LinkFromContext(created))
 	}
-	return g.tracer.Start(ctx, "process "+g.name, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
+	return c.tracer.Start(ctx, "process "+c.name, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
 		trace.WithAttributes(attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.name", "process"),
-			attribute.String("messaging.consumer.group.name", g.name), attribute.Int("messaging.batch.message_count", len(items))))
+			attribute.String("messaging.consumer.group.name", c.name), attribute.Int("messaging.batch.message_count", len(items))))
 }

@@ -27,23 +27,22 @@ ON CONFLICT (consumer, event_id) DO NOTHING
 RETURNING event_id`
 
 // admit writes the inbox rows of a group and returns the events that are new,
-// in the order to apply them. Events without a row afterwards are waiting for
-// an earlier version.
-func (g *group) admit(ctx context.Context, tx pgx.Tx, items []*item) ([]*item, error) {
+// in the order to apply them. gaps are those that wait for an earlier version;
+// they get no row.
+func (c *Consumer) admit(ctx context.Context, tx pgx.Tx, items []*item) (fresh, gaps []*item, err error) {
 	now := time.Now()
 	for _, it := range items {
 		if e := it.env.ExpiresAt; !e.IsZero() && now.After(e) {
 			it.result, it.skipped = "expired", true
 		}
 	}
-	if g.everyVersion {
-		var err error
-		if items, err = g.gate(ctx, tx, items); err != nil {
-			return nil, err
+	if c.everyVersion {
+		if items, gaps, err = c.gate(ctx, tx, items); err != nil {
+			return nil, nil, err
 		}
 	}
 	if len(items) == 0 {
-		return nil, nil
+		return nil, gaps, nil
 	}
 	sorted := slices.Clone(items)
 	slices.SortFunc(sorted, func(a, b *item) int { return bytes.Compare(a.env.EventID[:], b.env.EventID[:]) })
@@ -51,22 +50,22 @@ func (g *group) admit(ctx context.Context, tx pgx.Tx, items []*item) ([]*item, e
 	for i, it := range sorted {
 		ids[i], aggregates[i], results[i] = it.env.EventID, it.env.AggregateID, it.result
 	}
-	rows, err := tx.Query(ctx, sqlAdmit, pgx.StrictNamedArgs{"consumer": g.name, "event_ids": ids, "aggregate_ids": aggregates, "results": results})
+	rows, err := tx.Query(ctx, sqlAdmit, pgx.StrictNamedArgs{"consumer": c.name, "event_ids": ids, "aggregate_ids": aggregates, "results": results})
 	if err != nil {
-		return nil, fmt.Errorf("write inbox: %w", err)
+		return nil, nil, fmt.Errorf("write inbox: %w", err)
 	}
 	admitted, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
-		return nil, fmt.Errorf("write inbox: %w", err)
+		return nil, nil, fmt.Errorf("write inbox: %w", err)
 	}
 	if len(admitted) == len(items) {
-		return items, nil
+		return items, gaps, nil
 	}
 	isNew := make(map[uuid.UUID]bool, len(admitted))
 	for _, id := range admitted {
 		isNew[id] = true
 	}
-	fresh := make([]*item, 0, len(admitted))
+	fresh = make([]*item, 0, len(admitted))
 	for _, it := range items {
 		if isNew[it.env.EventID] {
 			fresh = append(fresh, it)
@@ -74,7 +73,7 @@ func (g *group) admit(ctx context.Context, tx pgx.Tx, items []*item) ([]*item, e
 			it.result, it.skipped = "duplicate", true
 		}
 	}
-	return fresh, nil
+	return fresh, gaps, nil
 }
 
 const sqlLockProgress = `
@@ -91,15 +90,15 @@ SELECT @consumer, a.type, a.id, a.version
 ON CONFLICT (consumer, aggregate_type, aggregate_id) DO UPDATE SET last_version = excluded.last_version`
 
 // gate applies the version rule: behind is stale, the next is applied, and
-// what skips a version waits. It returns the events that get an inbox row, each
-// aggregate's in version order.
-func (g *group) gate(ctx context.Context, tx pgx.Tx, items []*item) ([]*item, error) {
-	last, err := g.lockProgress(ctx, tx, items)
+// what skips a version waits. admitted get an inbox row, each aggregate's in
+// version order.
+func (c *Consumer) gate(ctx context.Context, tx pgx.Tx, items []*item) (admitted, gaps []*item, err error) {
+	last, err := c.lockProgress(ctx, tx, items)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	changed := map[aggregateKey]int64{}
-	admitted := make([]*item, 0, len(items))
+	admitted = make([]*item, 0, len(items))
 	for _, it := range inVersionOrder(items) {
 		key, version := it.aggregate(), it.env.AggregateVersion
 		switch {
@@ -109,24 +108,18 @@ func (g *group) gate(ctx context.Context, tx pgx.Tx, items []*item) ([]*item, er
 			last[key], changed[key] = version, version
 		default:
 			it.waiting = true
+			gaps = append(gaps, it)
 			continue
 		}
 		admitted = append(admitted, it)
 	}
-	return admitted, g.saveProgress(ctx, tx, changed)
+	return admitted, gaps, c.saveProgress(ctx, tx, changed)
 }
 
-func (g *group) lockProgress(ctx context.Context, tx pgx.Tx, items []*item) (map[aggregateKey]int64, error) {
+func (c *Consumer) lockProgress(ctx context.Context, tx pgx.Tx, items []*item) (map[aggregateKey]int64, error) {
 	seen := make(map[aggregateKey]int64, len(items))
-	var types, ids []string
-	for _, it := range items {
-		key := it.aggregate()
-		if _, ok := seen[key]; !ok {
-			seen[key] = 0
-			types, ids = append(types, key.Type), append(ids, key.ID)
-		}
-	}
-	rows, err := tx.Query(ctx, sqlLockProgress, pgx.StrictNamedArgs{"consumer": g.name, "types": types, "ids": ids})
+	types, ids := aggregatesOf(items)
+	rows, err := tx.Query(ctx, sqlLockProgress, pgx.StrictNamedArgs{"consumer": c.name, "types": types, "ids": ids})
 	if err != nil {
 		return nil, fmt.Errorf("read progress: %w", err)
 	}
@@ -138,7 +131,7 @@ func (g *group) lockProgress(ctx context.Context, tx pgx.Tx, items []*item) (map
 	return seen, nil
 }
 
-func (g *group) saveProgress(ctx context.Context, tx pgx.Tx, changed map[aggregateKey]int64) error {
+func (c *Consumer) saveProgress(ctx context.Context, tx pgx.Tx, changed map[aggregateKey]int64) error {
 	if len(changed) == 0 {
 		return nil
 	}
@@ -147,9 +140,15 @@ func (g *group) saveProgress(ctx context.Context, tx pgx.Tx, changed map[aggrega
 	for key, version := range changed {
 		types, ids, versions = append(types, key.Type), append(ids, key.ID), append(versions, version)
 	}
-	_, err := tx.Exec(ctx, sqlSaveProgress, pgx.StrictNamedArgs{"consumer": g.name, "types": types, "ids": ids, "versions": versions})
-	if err != nil {
+	args := pgx.StrictNamedArgs{"consumer": c.name, "types": types, "ids": ids, "versions": versions}
+	if _, err := tx.Exec(ctx, sqlSaveProgress, args); err != nil {
 		return fmt.Errorf("save progress: %w", err)
+	}
+	if !c.troubled.Load() {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, sqlReleaseNext, args); err != nil {
+		return fmt.Errorf("release what waited for these versions: %w", err)
 	}
 	return nil
 }
@@ -184,7 +183,7 @@ UPDATE message_inbox i SET result = e.result
  WHERE i.consumer = @consumer AND i.event_id = e.event_id`
 
 // recordResults writes what handlers said with [Event.Result].
-func (g *group) recordResults(ctx context.Context, tx pgx.Tx, items []*item) error {
+func (c *Consumer) recordResults(ctx context.Context, tx pgx.Tx, items []*item) error {
 	var ids []uuid.UUID
 	var results []string
 	for _, it := range items {
@@ -195,7 +194,7 @@ func (g *group) recordResults(ctx context.Context, tx pgx.Tx, items []*item) err
 	if len(ids) == 0 {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, sqlRecordResults, pgx.StrictNamedArgs{"consumer": g.name, "event_ids": ids, "results": results}); err != nil {
+	if _, err := tx.Exec(ctx, sqlRecordResults, pgx.StrictNamedArgs{"consumer": c.name, "event_ids": ids, "results": results}); err != nil {
 		return fmt.Errorf("record results: %w", err)
 	}
 	return nil

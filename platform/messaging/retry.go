@@ -75,6 +75,25 @@ func (v verdict) class() string {
 	}
 }
 
+// A schedule says when a failed event is tried again, and when no more.
+type schedule struct {
+	first, longest time.Duration // bounds of the delay
+	attempts       int           // bound of their number
+	budget         time.Duration // bound of their sum
+}
+
+// next returns the delay after one more failure. made is how many attempts of
+// this budget came before it and spent the sum of their delays. left is false
+// when either is used up. A handler that asked for a delay gets at least that.
+func (s schedule) next(made int, spent time.Duration, cause error) (delay time.Duration, left bool) {
+	delay = backoff(made, s.first, s.longest)
+	var asked *retryAfterError
+	if errors.As(cause, &asked) {
+		delay = max(delay, asked.delay)
+	}
+	return delay, made+1 < s.attempts && spent+delay <= s.budget
+}
+
 // judge is the only place where an error's kind is decided. It goes by marks
 // and SQLSTATE, never by the text of a message, which is translated and edited.
 func judge(err error) verdict {

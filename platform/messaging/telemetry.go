@@ -78,6 +78,7 @@ type consumerMeters struct {
 	events   metric.Int64Counter     // by kind and result
 	retries  metric.Int64Counter     // by class
 	failures metric.Int64Counter     // by code
+	full     metric.Int64Counter     // groups that met the bound of parked events
 	age      metric.Float64Histogram // occurred_at to commit, the objective of the whole system
 	groups   metric.Float64Histogram // seconds per group
 	sizes    metric.Int64Histogram   // events per group
@@ -86,7 +87,7 @@ type consumerMeters struct {
 func newConsumerMeters(provider metric.MeterProvider, consumer string) (consumerMeters, error) {
 	meter := provider.Meter(scope)
 	m := consumerMeters{consumer: attribute.String("consumer", consumer)}
-	var errs [6]error
+	var errs [7]error
 	m.events, errs[0] = meter.Int64Counter("shop_consumer_events",
 		metric.WithDescription("Events brought to their end, by kind and result (applied, duplicate, stale, expired or the handler's word)."))
 	m.retries, errs[1] = meter.Int64Counter("shop_consumer_retries",
@@ -101,6 +102,8 @@ func newConsumerMeters(provider metric.MeterProvider, consumer string) (consumer
 		metric.WithExplicitBucketBoundaries(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30))
 	m.sizes, errs[5] = meter.Int64Histogram("shop_consumer_group_size",
 		metric.WithDescription("Deliveries in one group."), metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 25, 50, 100, 250, 500, 1000))
+	m.full, errs[6] = meter.Int64Counter("shop_consumer_parking_full",
+		metric.WithDescription("Groups with events that could not be parked, because too many are."))
 	return m, errors.Join(errs[:]...)
 }
 
@@ -115,8 +118,12 @@ func (m consumerMeters) done(ctx context.Context, it *item) {
 	}
 }
 
-func (m consumerMeters) retried(ctx context.Context, v verdict) {
-	m.retries.Add(ctx, 1, metric.WithAttributes(m.consumer, attribute.String("class", v.class())))
+func (m consumerMeters) retried(ctx context.Context, class string) {
+	m.retries.Add(ctx, 1, metric.WithAttributes(m.consumer, attribute.String("class", class)))
+}
+
+func (m consumerMeters) parkingFull(ctx context.Context) {
+	m.full.Add(ctx, 1, metric.WithAttributes(m.consumer))
 }
 
 func (m consumerMeters) buried(ctx context.Context, code string) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"orderpaid/platform/messaging"
 )
@@ -81,8 +82,8 @@ func Envelope(t testing.TB, aggregateID string, version int64, payload messaging
 
 // An Answer is how a consumer answered one delivery.
 type Answer struct {
-	Acked bool          // done with: applied, a duplicate, or a dead letter
-	Retry time.Duration // if not acked: asked for again after this time
+	Acked bool          // applied, a duplicate, or recorded as a failure
+	Retry time.Duration // if not acked: asked for again after this time; only while too much is parked already
 }
 
 // Deliver hands messages to the consumer as one group, in order, and returns
@@ -105,6 +106,29 @@ func Deliver(t testing.TB, c *messaging.Consumer, messages ...[]byte) []Answer {
 		answers[i] = d.answer
 	}
 	return answers
+}
+
+// Execer is a pool, a connection or a transaction.
+type Execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// RetryAll makes every recorded retry of the consumer due now and works on
+// them, and on what they release, until nothing is due; what fails again waits
+// for its next time. Missing versions are looked into as well.
+func RetryAll(t testing.TB, db Execer, c *messaging.Consumer) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := db.Exec(ctx, `UPDATE message_failure SET next_attempt_at = clock_timestamp() WHERE state IN ('retrying', 'parked')`); err != nil {
+		t.Fatalf("make retries due: %v", err)
+	}
+	for busy := true; busy; {
+		var err error
+		if busy, err = c.RetryDue(ctx); err != nil {
+			t.Fatalf("retry: %v", err)
+		}
+	}
 }
 
 // AllAcked reports whether every message was done with.
