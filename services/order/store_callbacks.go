@@ -1,0 +1,211 @@
+package order
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The SQL of what the payment provider says.
+
+const sqlRecordCallback = `
+INSERT INTO payment_callback (callback_id, order_id, body, received_at) VALUES (@callback_id, @order_id, @body, @received_at)
+ON CONFLICT (callback_id) DO NOTHING`
+
+const sqlCallback = `
+SELECT body, result, reason FROM payment_callback WHERE callback_id = $1`
+
+// recordCallback keeps a callback as it was received. If its id is known it
+// returns what was made of the first one, and whether this one is the same;
+// while a twin is still in its transaction, it waits for that to end.
+func recordCallback(ctx context.Context, tx pgx.Tx, cb Callback, at time.Time) (known *Outcome, same bool, err error) {
+	tag, err := tx.Exec(ctx, sqlRecordCallback, pgx.StrictNamedArgs{
+		"callback_id": cb.ID, "order_id": cb.OrderID, "body": cb.Body, "received_at": at,
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("record callback: %w", err)
+	}
+	if tag.RowsAffected() == 1 {
+		return nil, false, nil
+	}
+	known = new(Outcome)
+	var body []byte
+	if err := tx.QueryRow(ctx, sqlCallback, cb.ID).Scan(&body, &known.Result, &known.Reason); err != nil {
+		return nil, false, fmt.Errorf("read recorded callback: %w", err)
+	}
+	return known, bytes.Equal(body, cb.Body), nil
+}
+
+const sqlSettleCallback = `
+UPDATE payment_callback SET result = $2, reason = $3 WHERE callback_id = $1`
+
+// settleCallback notes what was made of a recorded callback.
+func settleCallback(ctx context.Context, tx pgx.Tx, callbackID string, out Outcome) error {
+	if _, err := tx.Exec(ctx, sqlSettleCallback, callbackID, out.Result, out.Reason); err != nil {
+		return fmt.Errorf("settle callback: %w", err)
+	}
+	return nil
+}
+
+const sqlInsertPayment = `
+INSERT INTO payment (payment_id, order_id, amount, currency, provider_at, recorded_at)
+VALUES (@payment_id, @order_id, @amount, @currency, @provider_at, @recorded_at)
+ON CONFLICT (payment_id) DO NOTHING`
+
+// insertPayment gives the order its payment. It returns false if the payment
+// belongs to another order.
+func insertPayment(ctx context.Context, tx pgx.Tx, orderID string, p Payment, at time.Time) (added bool, err error) {
+	tag, err := tx.Exec(ctx, sqlInsertPayment, pgx.StrictNamedArgs{
+		"payment_id": p.ID, "order_id": orderID, "amount": p.Amount.Amount, "currency": p.Amount.Currency,
+		"provider_at": p.At, "recorded_at": at,
+	})
+	if err != nil {
+		return false, fmt.Errorf("insert payment %s: %w", p.ID, err)
+	}
+	return tag.RowsAffected() == 1, nil
+}
+
+const sqlInsertRefund = `
+INSERT INTO refund (payment_id, refund_id, order_id, amount, points, provider_at, recorded_at)
+VALUES (@payment_id, @refund_id, @order_id, @amount, @points, @provider_at, @recorded_at)`
+
+func insertRefund(ctx context.Context, tx pgx.Tx, orderID string, r Refund, at time.Time) error {
+	_, err := tx.Exec(ctx, sqlInsertRefund, pgx.StrictNamedArgs{
+		"payment_id": r.PaymentID, "refund_id": r.ID, "order_id": orderID, "amount": r.Amount.Amount, "points": r.Points,
+		"provider_at": r.At, "recorded_at": at,
+	})
+	if err != nil {
+		return fmt.Errorf("insert refund %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+// An Exception is something that the provider announced and that the order
+// could not follow.
+type Exception struct {
+	ID          int64
+	State       ExceptionState
+	Reason      Reason
+	Explanation string
+	Kind        CallbackType
+	OrderID     string
+	PaymentID   string
+	RefundID    string
+	Amount      Money
+	ProviderAt  time.Time
+	CallbackID  string // the first that said so
+	Occurrences int64
+	FirstSeenAt time.Time
+	LastSeenAt  time.Time
+}
+
+// ExceptionState says who has to act.
+type ExceptionState string
+
+// The states of an exception.
+const (
+	ExceptionOpen    ExceptionState = "open"    // a person: money has moved and no order shows it
+	ExceptionHeld    ExceptionState = "held"    // nobody yet: it is applied when its payment is announced
+	ExceptionApplied ExceptionState = "applied" // nobody: it was held and has been applied
+)
+
+const sqlKeepException = `
+INSERT INTO payment_exception (state, reason, explanation, kind, order_id, payment_id, refund_id, amount, currency,
+                               provider_at, callback_id, first_seen_at, last_seen_at)
+VALUES (@state, @reason, @explanation, @kind, @order_id, @payment_id, @refund_id, @amount, @currency,
+        @provider_at, @callback_id, @at, @at)
+ON CONFLICT (reason, kind, order_id, payment_id, refund_id, amount, currency)
+DO UPDATE SET occurrences = payment_exception.occurrences + 1, last_seen_at = excluded.last_seen_at`
+
+// keepException keeps what a callback claims and why it was not applied. The
+// same claim, under whatever callback id, is one exception that counts.
+func keepException(ctx context.Context, tx pgx.Tx, cb Callback, state ExceptionState, why *Refusal, at time.Time) error {
+	_, err := tx.Exec(ctx, sqlKeepException, pgx.StrictNamedArgs{
+		"state": state, "reason": why.Reason, "explanation": why.Explanation, "kind": cb.Type,
+		"order_id": cb.OrderID, "payment_id": cb.PaymentID, "refund_id": cb.RefundID,
+		"amount": cb.Amount.Amount, "currency": cb.Amount.Currency,
+		"provider_at": cb.At, "callback_id": cb.ID, "at": at,
+	})
+	if err != nil {
+		return fmt.Errorf("keep exception %s: %w", why.Reason, err)
+	}
+	return nil
+}
+
+// sqlHeldRefunds needs no lock of its own: every refund of an order is held
+// and released under the lock of the order's row.
+const sqlHeldRefunds = `
+SELECT exception_id, refund_id, payment_id, amount, currency, provider_at
+  FROM payment_exception
+ WHERE order_id = $1 AND payment_id = $2 AND state = 'held'
+ ORDER BY exception_id`
+
+// A heldRefund came before its payment.
+type heldRefund struct {
+	exceptionID int64
+	refund      Refund
+}
+
+func heldRefunds(ctx context.Context, tx pgx.Tx, orderID, paymentID string) ([]heldRefund, error) {
+	rows, _ := tx.Query(ctx, sqlHeldRefunds, orderID, paymentID)
+	held, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (heldRefund, error) {
+		var h heldRefund
+		err := row.Scan(&h.exceptionID, &h.refund.ID, &h.refund.PaymentID,
+			&h.refund.Amount.Amount, &h.refund.Amount.Currency, &h.refund.At)
+		return h, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read held refunds of payment %s: %w", paymentID, err)
+	}
+	return held, nil
+}
+
+const sqlSettleException = `
+UPDATE payment_exception SET state = $2 WHERE exception_id = $1`
+
+// sqlReopenException cannot meet the unique claim: the same claim with the new
+// reason could only have come while the order was paid, and then it was not
+// held.
+const sqlReopenException = `
+UPDATE payment_exception SET state = 'open', reason = $2, explanation = $3 WHERE exception_id = $1`
+
+// settleHeld ends the waiting of a held refund: applied if why is nil, and
+// otherwise an open exception with another reason than before.
+func settleHeld(ctx context.Context, tx pgx.Tx, h heldRefund, why *Refusal) (err error) {
+	if why == nil {
+		_, err = tx.Exec(ctx, sqlSettleException, h.exceptionID, ExceptionApplied)
+	} else {
+		_, err = tx.Exec(ctx, sqlReopenException, h.exceptionID, why.Reason, why.Explanation)
+	}
+	if err != nil {
+		return fmt.Errorf("settle held refund %s: %w", h.refund.ID, err)
+	}
+	return nil
+}
+
+const sqlExceptions = `
+SELECT exception_id, state, reason, explanation, kind, order_id, payment_id, refund_id, amount, currency,
+       provider_at, callback_id, occurrences, first_seen_at, last_seen_at
+  FROM payment_exception
+ WHERE exception_id > $1 AND state IN ('open', 'held')
+ ORDER BY exception_id
+ LIMIT $2`
+
+// waitingExceptions returns up to limit exceptions that wait for somebody,
+// those that have waited longest first, behind the id after.
+func waitingExceptions(ctx context.Context, q querier, after int64, limit int) ([]Exception, error) {
+	rows, _ := q.Query(ctx, sqlExceptions, after, limit)
+	exceptions, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Exception, error) {
+		var e Exception
+		err := row.Scan(&e.ID, &e.State, &e.Reason, &e.Explanation, &e.Kind, &e.OrderID, &e.PaymentID, &e.RefundID,
+			&e.Amount.Amount, &e.Amount.Currency, &e.ProviderAt, &e.CallbackID, &e.Occurrences, &e.FirstSeenAt, &e.LastSeenAt)
+		return e, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list payment exceptions: %w", err)
+	}
+	return exceptions, nil
+}
