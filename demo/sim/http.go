@@ -104,6 +104,7 @@ func (a *api) pay(w http.ResponseWriter, r *http.Request) {
 		Amount   int64        `json:"amount"`
 		Currency string       `json:"currency"`
 		Exponent int          `json:"exponent"`
+		Failed   bool         `json:"failed"`
 		Announce Announcement `json:"announce"`
 	}
 	err := httpserver.ReadJSON(w, r, &body)
@@ -116,7 +117,7 @@ func (a *api) pay(w http.ResponseWriter, r *http.Request) {
 		httpserver.WriteError(w, r, err)
 		return
 	}
-	payment, err := a.provider.pay(r.Context(), body.OrderID, Money{body.Amount, body.Currency, body.Exponent}, body.Announce)
+	payment, err := a.provider.pay(r.Context(), body.OrderID, Money{body.Amount, body.Currency, body.Exponent}, body.Failed, body.Announce)
 	answer(w, r, payment, err)
 }
 

@@ -24,6 +24,7 @@ type Payment struct {
 	RefundID  string     `json:"refund_id,omitempty"` // set if this is a refund
 	OrderID   string     `json:"order_id"`
 	Money                // paid, or paid back
+	Failed    bool       `json:"failed,omitempty"` // the customer tried, and the money did not move
 	CreatedAt time.Time  `json:"created_at"`
 	Callbacks []Callback `json:"callbacks"`
 }
@@ -58,9 +59,10 @@ func newProvider(url string, s signer) *provider {
 	return &provider{url: url, signer: s, queue: make(chan job)}
 }
 
-// pay records that a customer has paid, and announces payment.succeeded.
-func (p *provider) pay(ctx context.Context, orderID string, paid Money, how Announcement) (Payment, error) {
-	payment := &Payment{PaymentID: newID("pay_"), OrderID: orderID, Money: paid, CreatedAt: time.Now().UTC()}
+// pay records that a customer has paid, or tried to, and announces
+// payment.succeeded or payment.failed.
+func (p *provider) pay(ctx context.Context, orderID string, paid Money, failed bool, how Announcement) (Payment, error) {
+	payment := &Payment{PaymentID: newID("pay_"), OrderID: orderID, Money: paid, Failed: failed, CreatedAt: time.Now().UTC()}
 	return p.record(ctx, payment, how)
 }
 
@@ -150,8 +152,11 @@ func (p *Payment) body() ([]byte, error) {
 		Money
 	}
 	kind := "payment.succeeded"
-	if p.RefundID != "" {
+	switch {
+	case p.RefundID != "":
 		kind = "payment.refunded"
+	case p.Failed:
+		kind = "payment.failed"
 	}
 	return json.Marshal(struct {
 		Type      string    `json:"type"`

@@ -211,6 +211,19 @@ func TestARefundNamesItsPayment(t *testing.T) {
 	}
 }
 
+func TestAFailedPaymentSaysSo(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	w := start(t, s.URL)
+	body := map[string]any{"order_id": testOrder, "amount": 1990, "currency": "CNY", "exponent": 2, "failed": true}
+	if status := w.call(t, "POST", "/payments", body, nil); status != http.StatusCreated {
+		t.Fatalf("pay: status %d", status)
+	}
+	if _, got := s.settled(t, w, testOrder, 1); !strings.HasPrefix(got[0].body, `{"type":"payment.failed",`) {
+		t.Errorf("got %s", got[0].body)
+	}
+}
+
 func TestWishesThatMakeNoSenseAreRefused(t *testing.T) {
 	t.Parallel()
 	w := start(t, "")
