@@ -86,7 +86,7 @@ func TestProblemNamesFieldAndPosition(t *testing.T) {
 func TestBodyWithoutLengthHasTheSameLimit(t *testing.T) {
 	t.Parallel()
 	srv := startServer(t, readingHandler(), defaultLimits)
-	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+srv.addr, io.MultiReader(strings.NewReader(largest(1)))) // chunked
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+srv.addr, io.MultiReader(strings.NewReader(largest(1)))) // chunked
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestBodyWithoutLengthHasTheSameLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != 413 {
+	if resp.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("status = %d, want 413", resp.StatusCode)
 	}
 }

@@ -3,6 +3,7 @@ package httpserver
 import (
 	"encoding/base64"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ func TestPageSizeIsAskedForOrRefused(t *testing.T) {
 		"": 20, "?limit=": 20, "?limit=1": 1, "?limit=100": 100,
 		"?limit=0": 0, "?limit=101": 0, "?limit=-1": 0, "?limit=ten": 0, "?limit=1.5": 0, "?limit=99999999999999999999": 0,
 	} {
-		got, err := PageSize(httptest.NewRequest("GET", "/entries"+query, nil))
+		got, err := PageSize(httptest.NewRequest(http.MethodGet, "/entries"+query, nil))
 		if got != want || (want == 0) != (codeOfError(err) == "bad_limit") {
 			t.Errorf("PageSize(%q) = %d, %v; want %d", query, got, err, want)
 		}
@@ -33,7 +34,7 @@ func TestCursorComesBackAsItWas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if escaped := httptest.NewRequest("GET", "/?cursor="+given, nil).URL.Query().Get("cursor"); escaped != given {
+	if escaped := httptest.NewRequest(http.MethodGet, "/?cursor="+given, nil).URL.Query().Get("cursor"); escaped != given {
 		t.Errorf("cursor %q does not survive a query string: %q", given, escaped)
 	}
 	var got position

@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -84,24 +85,30 @@ func logRequest(next http.Handler) http.Handler {
 	})
 }
 
-// routeOf returns the pattern that matched, /v1/orders/{id}, or "unmatched".
+// unmatched stands for the path of a request that no route matched.
+const unmatched = "unmatched"
+
+// routeOf returns the pattern that matched, /v1/orders/{id}, or unmatched.
 func routeOf(r *http.Request) string {
 	if rctx := chi.RouteContext(r.Context()); rctx != nil && r.Pattern != "" {
 		return rctx.RoutePattern()
 	}
-	return "unmatched"
+	return unmatched
 }
 
 // describeSpan names the route, and puts it in the place of what otelhttp took
 // from the client: the path holds ids, the address and the agent are personal.
 func describeSpan(ctx context.Context, route string) {
-	trace.SpanFromContext(ctx).SetAttributes(
-		attribute.String("http.route", route),
+	span := trace.SpanFromContext(ctx)
+	span.SetAttributes(
 		attribute.String("url.path", route),
 		attribute.String("client.address", ""),
 		attribute.String("network.peer.address", ""),
 		attribute.String("user_agent.original", ""),
 	)
+	if route != unmatched { // the attribute is for routes that exist
+		span.SetAttributes(attribute.String("http.route", route))
+	}
 }
 
 // recoverPanic turns a panic into a 500, so that it costs one request. The log
@@ -113,8 +120,8 @@ func recoverPanic(next http.Handler) http.Handler {
 			if cause == nil {
 				return
 			}
-			if cause == http.ErrAbortHandler { // the handler's own way to cut the connection
-				panic(cause)
+			if err, ok := cause.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				panic(cause) // the handler's own way to cut the connection
 			}
 			slog.ErrorContext(r.Context(), "handler panicked", "route", routeOf(r),
 				"panic", fmt.Sprintf("%T", cause), "stack", string(debug.Stack()))
@@ -140,9 +147,11 @@ func methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 		path = r.URL.Path
 	}
 	routes := chi.RouteContext(r.Context()).Routes
-	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} {
+	for _, method := range []string{
+		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+	} {
 		found := routes.Match(chi.NewRouteContext(), method, path)
-		if found || method == "HEAD" && len(allowed) > 0 { // GetHead answers HEAD wherever there is a GET
+		if found || method == http.MethodHead && len(allowed) > 0 { // GetHead answers HEAD wherever there is a GET
 			allowed = append(allowed, method)
 		}
 	}

@@ -177,7 +177,7 @@ func TestMetricsAreLabelledByRouteAndNotByTheClient(t *testing.T) {
 	srv.do(t, "GET", "/v1/orders/ord_4711", "", "Host", "chosen-by-the-client.example")
 	srv.do(t, "GET", "/ord_4711/ord_4712", "")
 	rec := httptest.NewRecorder()
-	opsHandler(nil).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	opsHandler(nil).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	lines := slices.Collect(strings.Lines(rec.Body.String()))
 	requests := slices.IndexFunc(lines, func(line string) bool {
 		return strings.HasPrefix(line, "http_server_request_duration_seconds_count") && strings.Contains(line, `http_route="/v1/orders/{id}"`)

@@ -93,7 +93,7 @@ func TestRunServesUntilTheContextIsDone(t *testing.T) {
 	conn := dial(t, addr)
 	_, _ = io.WriteString(conn, "GET /v1/orders/1 HTTP/1.1\r\nHost: shop\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil || resp.StatusCode != 200 {
+	if err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("answer = %v, %v; want 200", resp, err)
 	}
 	stop()

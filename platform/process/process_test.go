@@ -22,7 +22,7 @@ const roleEnv = "PROCESS_TEST_ROLE"
 
 // config is what a service would have.
 type config struct {
-	process.Service `set:"http_addr=127.0.0.1:8081" set:"ops_addr=127.0.0.1:9081"`
+	process.Service `kong:"set='http_addr=127.0.0.1:8081',set='ops_addr=127.0.0.1:9081'"`
 	ContactDomain   string         `help:"Domain of made-up mail addresses." default:"demo.example"`
 	SigningKey      process.Secret `help:"Key of the payment provider."`
 	Outboxes        []string       `help:"Databases to read."`

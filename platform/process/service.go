@@ -14,7 +14,7 @@ import (
 // embeds it, and sets where it listens unless told otherwise:
 //
 //	type Config struct {
-//		process.Service `set:"http_addr=127.0.0.1:8081" set:"ops_addr=127.0.0.1:9081"`
+//		process.Service `kong:"set='http_addr=127.0.0.1:8081',set='ops_addr=127.0.0.1:9081'"`
 //		ContactDomain   string `help:"…"`
 //	}
 //

@@ -106,7 +106,7 @@ func report(ctx context.Context) error {
 		counter.Add(ctx, 1, metric.WithAttributes(attribute.Int("order", i)))
 	}
 	rec := httptest.NewRecorder()
-	telemetry.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	telemetry.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	slog.Info("metrics", "text", rec.Body.String())
 	return nil
 }
@@ -202,7 +202,7 @@ func TestErrorsOfTheSDKGoToTheLog(t *testing.T) {
 func TestHandlerWithoutStartServesNothing(t *testing.T) {
 	t.Parallel()
 	rec := httptest.NewRecorder()
-	telemetry.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	telemetry.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if rec.Code != 200 || rec.Body.Len() != 0 {
 		t.Errorf("answer = %d %q, want 200 and nothing", rec.Code, rec.Body)
 	}
