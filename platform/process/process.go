@@ -25,6 +25,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/debug"
 	"syscall"
 	"time"
@@ -67,7 +68,7 @@ func start(name, about string, cfg any, run func(ctx context.Context) error) int
 	var own common
 	parser := newParser(name, about, cfg, &own)
 	if _, err := parser.Parse(os.Args[1:]); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v; see %s --help\n", name, err, name)
+		fmt.Fprintf(os.Stderr, "%s: %s; see %s --help\n", name, credentials.ReplaceAllString(err.Error(), "***"), name)
 		return exitUsage
 	}
 	if err := supervise(name, parser, own, run); err != nil {
@@ -76,6 +77,10 @@ func start(name, about string, cfg any, run func(ctx context.Context) error) int
 	}
 	return exitClean
 }
+
+// credentials finds what a complaint about a flag must not repeat: kong quotes
+// the text that it cannot read, and that may be an address with a password.
+var credentials = regexp.MustCompile(`//[^\s"]*@|password=[^\s"]+`)
 
 // newParser panics if cfg's tags are wrong: that is a programming error, and
 // every start finds it.

@@ -23,9 +23,9 @@ const roleEnv = "PROCESS_TEST_ROLE"
 // config is what a service would have.
 type config struct {
 	process.Service `kong:"set='http_addr=127.0.0.1:8081',set='ops_addr=127.0.0.1:9081'"`
-	ContactDomain   string         `help:"Domain of made-up mail addresses." default:"demo.example"`
-	SigningKey      process.Secret `help:"Key of the payment provider."`
-	Outboxes        []string       `help:"Databases to read."`
+	ContactDomain   string                    `help:"Domain of made-up mail addresses." default:"demo.example"`
+	SigningKey      process.Secret            `help:"Key of the payment provider."`
+	Outboxes        map[string]process.Secret `help:"Databases to read." mapsep:" "`
 }
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	}
 	var cfg config
 	process.Main("points", "Awards points.", &cfg, func(ctx context.Context) error {
-		fmt.Printf("running %s %s %s %s %q\n", cfg.HTTPAddr, string(cfg.DatabaseURL), cfg.ContactDomain, string(cfg.SigningKey), cfg.Outboxes)
+		fmt.Printf("running %s %s %s %s %q\n", cfg.HTTPAddr, string(cfg.DatabaseURL), cfg.ContactDomain, string(cfg.SigningKey), string(cfg.Outboxes["a"]))
 		switch role {
 		case "fails":
 			return errors.New("stream EVENTS does not exist; run \"shopctl topology\"")
@@ -114,9 +114,9 @@ func TestFlagsWinOverEnvironmentAndEnvironmentOverDefaults(t *testing.T) {
 		env, args []string
 		want      string
 	}{
-		"defaults":    {[]string{"DATABASE_URL=" + database}, nil, `running 127.0.0.1:8081 ` + database + ` demo.example  []`},
-		"environment": {[]string{"DATABASE_URL=" + database, "HTTP_ADDR=:1", "CONTACT_DOMAIN=e.example", "SIGNING_KEY=k", "OUTBOXES=a=1,b=2"}, nil, `running :1 ` + database + ` e.example k ["a=1" "b=2"]`},
-		"flags":       {[]string{"DATABASE_URL=postgres://other", "CONTACT_DOMAIN=e.example"}, []string{"--database-url=" + database, "--contact-domain=f.example"}, `running 127.0.0.1:8081 ` + database + ` f.example  []`},
+		"defaults":    {[]string{"DATABASE_URL=" + database}, nil, `running 127.0.0.1:8081 ` + database + ` demo.example  ""`},
+		"environment": {[]string{"DATABASE_URL=" + database, "HTTP_ADDR=:1", "CONTACT_DOMAIN=e.example", "SIGNING_KEY=k", "OUTBOXES=a=1 b=2"}, nil, `running :1 ` + database + ` e.example k "1"`},
+		"flags":       {[]string{"DATABASE_URL=postgres://other", "CONTACT_DOMAIN=e.example"}, []string{"--database-url=" + database, "--contact-domain=f.example"}, `running 127.0.0.1:8081 ` + database + ` f.example  ""`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -157,6 +157,8 @@ func TestBadValueEndsTheStartWithItsFlag(t *testing.T) {
 		"--migrate-url":       {[]string{"DATABASE_URL=" + database, "MIGRATE_URL=postgres://u:geheim@h:port/d"}, nil},
 		"--trace-parent-mode": {[]string{"DATABASE_URL=" + database, "TRACE_PARENT_MODE=both"}, nil},
 		"--log-level":         {[]string{"DATABASE_URL=" + database, "LOG_LEVEL=loud"}, nil},
+		"--outboxes":          {[]string{"DATABASE_URL=" + database, "OUTBOXES=" + database}, nil},
+		"unexpected argument": {nil, []string{database}},
 		"--colour":            {[]string{"DATABASE_URL=" + database}, []string{"--colour=red"}},
 	} {
 		p := start(t, "ends", tc.env, tc.args...)
