@@ -69,7 +69,7 @@ func New(subscriptions ...messaging.Subscription) *Broker {
 		changed:  make(chan struct{}),
 	}
 	for _, sub := range subscriptions {
-		b.durables[sub.Durable] = &durable{sub: sub, unanswered: map[uint64]*attempt{}}
+		b.durables[sub.Durable] = &durable{sub: sub, unanswered: map[uint64]*attempt{}, answered: map[uint64]bool{}}
 	}
 	return b
 }

@@ -16,6 +16,7 @@ type durable struct {
 	sub        messaging.Subscription
 	position   int // how much of the log has been delivered or skipped
 	unanswered map[uint64]*attempt
+	answered   map[uint64]bool // acknowledged
 	forced     []uint64 // what DeliverNext asked for
 	deleted    bool
 }
@@ -98,8 +99,10 @@ func (d *durable) due(log []record, now time.Time, max int) (sequences []uint64,
 	slices.Sort(sequences)
 	sequences = sequences[:min(max, len(sequences))]
 	for ; d.position < len(log) && len(sequences) < max; d.position++ {
-		if d.wants(log[d.position].message.Subject) {
-			sequences = append(sequences, uint64(d.position+1))
+		sequence := uint64(d.position + 1)
+		early := d.answered[sequence] || d.unanswered[sequence] != nil // DeliverNext was faster
+		if !early && d.wants(log[d.position].message.Subject) {
+			sequences = append(sequences, sequence)
 		}
 	}
 	slices.Sort(sequences)
@@ -146,7 +149,10 @@ func (m *delivery) Headers() map[string][]string {
 }
 
 func (m *delivery) Ack() error {
-	return m.answer(func() { delete(m.d.unanswered, m.sequence) })
+	return m.answer(func() {
+		delete(m.d.unanswered, m.sequence)
+		m.d.answered[m.sequence] = true
+	})
 }
 
 func (m *delivery) Retry(after time.Duration) error {

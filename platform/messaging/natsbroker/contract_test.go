@@ -17,7 +17,7 @@ func TestNatsbrokerKeepsTheContract(t *testing.T) {
 		b := connect(t, p.url(), natsbroker.Config{})
 		return brokertest.Harness{
 			Publisher: b, Subscriber: b,
-			LoseAnswers: func(*testing.T) { p.cut.Store(true) },
+			LoseAnswers: func(*testing.T) { p.set(cut) },
 			DeleteDurable: func(t *testing.T, name string) {
 				if err := admin(t, s.URL()).DeleteConsumer(t.Context(), natsbroker.DefaultStream, name); err != nil {
 					t.Fatal(err)

@@ -85,9 +85,8 @@ func (s *source) receive(prefix string, m *nats.Msg) {
 	s.mu.Lock()
 	s.ready = append(s.ready, &delivery{nc: s.b.nc, msg: m, meta: meta})
 	s.readyBytes += len(m.Data)
-	s.delivered = time.Now()
-	s.remedies = 0
-	s.request.heard = s.delivered
+	s.request.heard = time.Now()
+	s.looked, s.starved, s.remedies = s.request.heard, false, 0
 	over := false
 	if s.request.open > 0 {
 		s.request.open--
@@ -117,7 +116,8 @@ func (s *source) status(number, code, description string) {
 	switch {
 	case code == "408", description == "Message Size Exceeds MaxBytes", description == "Batch Completed":
 		signal(s.room) // it has run its time, or brought all that it could
-	default: // deleted, another leader, nobody there: look before asking again
+	default: // deleted, another leader, nobody there, refused: look before asking again
+		s.report(fmt.Errorf("%w: status %s %s", messaging.ErrUnavailable, code, description))
 		signal(s.trouble)
 	}
 }
@@ -125,11 +125,12 @@ func (s *source) status(number, code, description string) {
 // stalled reports whether messages fail to come although they should: the
 // server has let two heartbeats pass, or it sends heartbeats and holds
 // messages back. The second is a fault of servers that a new request, or a new
-// connection, is known to cure.
+// connection, is known to cure. It must be seen twice in a row, because a
+// message that has just been stored looks the same.
 func (s *source) stalled(ctx context.Context) bool {
 	s.mu.Lock()
 	silent := s.request.open > 0 && time.Since(s.request.heard) > s.b.cfg.PullExpiry/2
-	idle := len(s.ready) == 0 && time.Since(s.delivered) > 2*s.b.cfg.PullExpiry
+	idle := len(s.ready) == 0 && time.Since(s.looked) > 2*s.b.cfg.PullExpiry
 	s.mu.Unlock()
 	if silent || !idle || !s.b.nc.IsConnected() {
 		return silent
@@ -141,9 +142,14 @@ func (s *source) stalled(ctx context.Context) bool {
 		return true
 	}
 	s.mu.Lock()
-	s.delivered = time.Now() // or rather: looked at
-	s.mu.Unlock()
-	return info.NumPending > 0 && info.NumAckPending == 0 && !info.Paused
+	defer s.mu.Unlock()
+	before := s.starved
+	s.starved = info.NumPending > 0 && info.NumAckPending == 0 && !info.Paused
+	if s.starved && !before {
+		return false // look again at the next pulse
+	}
+	s.looked = time.Now()
+	return s.starved
 }
 
 const inspectTimeout = 2 * time.Second
@@ -151,14 +157,27 @@ const inspectTimeout = 2 * time.Second
 // recover gets messages flowing again, however long it takes: it makes sure
 // that the durable is still the one that was bound, and requests anew. A stall
 // is cured with a new inbox, and the next one with a new connection.
+//
+// Troubles that follow each other closely are met with longer and longer
+// pauses: a request that the server refuses would be refused again at once.
 func (s *source) recover(ctx context.Context, stall bool) {
 	if stall {
 		s.cure()
 	}
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+	if time.Since(s.recovered) > 2*maxRecoveryPause {
+		s.pause = 0
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(s.pause):
+		}
+		s.pause = min(max(2*s.pause, 20*time.Millisecond), maxRecoveryPause)
 		err := s.rebind(ctx)
 		switch {
 		case err == nil:
+			s.recovered = time.Now()
 			s.requestMore()
 			return
 		case errors.Is(err, messaging.ErrSubscriptionGone):
@@ -169,14 +188,10 @@ func (s *source) recover(ctx context.Context, stall bool) {
 			return
 		}
 		s.report(err)
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.trouble: // reconnected
-		case <-time.After(pause):
-		}
 	}
 }
+
+const maxRecoveryPause = 2 * time.Second
 
 func (s *source) cure() {
 	s.mu.Lock()

@@ -39,13 +39,17 @@ type source struct {
 	stop    context.CancelFunc
 	stopped chan struct{}
 
+	recovered time.Time     // belongs to run, like pause
+	pause     time.Duration // before the next recovery
+
 	mu         sync.Mutex
 	inbox      *nats.Subscription
 	request    request
 	ready      []*delivery
 	readyBytes int
-	delivered  time.Time // when the last message came
-	remedies   int       // cures tried since then
+	looked     time.Time // when the last message came, or the durable was seen to have none
+	starved    bool      // it had some the last time
+	remedies   int       // cures tried since the last message
 	err        error     // for the next Fetch; temporary
 	gone       bool
 	closed     bool
@@ -57,7 +61,7 @@ func (b *Broker) open(sub messaging.Subscription, info *jetstream.ConsumerInfo) 
 	s := &source{
 		b: b, sub: sub, ackWait: info.Config.AckWait, created: info.Created,
 		arrived: make(chan struct{}, 1), room: make(chan struct{}, 1), trouble: make(chan struct{}, 1),
-		stopped: make(chan struct{}), delivered: time.Now(),
+		stopped: make(chan struct{}), looked: time.Now(),
 	}
 	if err := s.listen(); err != nil {
 		return nil, fmt.Errorf("bind durable %s: %w", sub.Durable, unavailable(err))

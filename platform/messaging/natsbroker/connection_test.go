@@ -1,0 +1,142 @@
+package natsbroker_test
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"orderpaid/platform/messaging"
+	"orderpaid/platform/messaging/natsbroker"
+	"orderpaid/platform/natstest"
+)
+
+func TestAServiceMayStartBeforeTheServer(t *testing.T) {
+	t.Parallel()
+	s := natstest.New(t)
+	ensure(t, s, natsbroker.Topology{})
+	s.Stop()
+	b := connect(t, s.URL(), natsbroker.Config{})
+	if err := b.Ready(t.Context()); !errors.Is(err, messaging.ErrUnavailable) {
+		t.Errorf("ready: %v, want %v", err, messaging.ErrUnavailable)
+	}
+	begin := time.Now()
+	for _, r := range b.Publish(within(t), messages(3, 3)) {
+		if !errors.Is(r.Err, messaging.ErrUnavailable) {
+			t.Errorf("publish: %v, want %v", r.Err, messaging.ErrUnavailable)
+		}
+	}
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("it took %v to say so, want at once", took)
+	}
+	s.Restart(t)
+	awaitReady(t, b)
+	publishAll(t, b, messages(3, 3))
+	requireStored(t, s, 3) // what was refused while disconnected did not surface later
+}
+
+func TestRefusedCredentialsCloseTheConnectionForGood(t *testing.T) {
+	t.Parallel()
+	s := natstest.New(t, func(o *server.Options) { o.Username, o.Password = "shop", "secret" })
+	b := connect(t, strings.Replace(s.URL(), "nats://", "nats://shop:wrong-password@", 1), natsbroker.Config{})
+	var err error
+	poll(t, "the connection is given up", func() bool {
+		err = b.Ready(t.Context())
+		return err != nil && strings.Contains(err.Error(), "for good")
+	})
+	if !errors.Is(err, messaging.ErrUnavailable) || strings.Contains(err.Error(), "wrong-password") {
+		t.Errorf("got %v, want %v without the credentials", err, messaging.ErrUnavailable)
+	}
+}
+
+func TestABadConfigurationFailsAtTheStart(t *testing.T) {
+	t.Parallel()
+	tests := map[string]natsbroker.Config{
+		"no name":         {URL: "nats://127.0.0.1:4222"},
+		"a dot in a name": {URL: "nats://127.0.0.1:4222", Name: "a.b"},
+		"a bad address":   {URL: "nats://127.0.0.1:port", Name: "a"},
+		"a bad stream":    {URL: "nats://127.0.0.1:4222", Name: "a", Stream: "E VENTS"},
+		"a short expiry":  {URL: "nats://127.0.0.1:4222", Name: "a", PullExpiry: time.Millisecond},
+		"a bad prefetch":  {URL: "nats://127.0.0.1:4222", Name: "a", Prefetch: -1},
+	}
+	for name, cfg := range tests {
+		if b, err := natsbroker.Connect(t.Context(), cfg); err == nil {
+			b.Close()
+			t.Errorf("%s: connected", name)
+		}
+	}
+}
+
+func TestAHintReachesWhoeverListensAndNeverBlocks(t *testing.T) {
+	t.Parallel()
+	s := natstest.New(t)
+	b := connect(t, s.URL(), natsbroker.Config{})
+	hints, stop, err := b.OnWake("shop_order")
+	if err != nil {
+		t.Fatal(err)
+	}
+	others, stopOthers, err := b.OnWake("shop_points")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopOthers()
+	if err := b.Ready(within(t)); err != nil { // the server has heard of both
+		t.Fatal(err)
+	}
+	wake := b.Wake("shop_order")
+	for range 1000 {
+		wake()
+	}
+	select {
+	case <-hints:
+	case <-within(t).Done():
+		t.Fatal("no hint came")
+	}
+	select {
+	case <-others:
+		t.Error("a hint for another database came")
+	default:
+	}
+	stop()
+	s.Stop()
+	begin := time.Now()
+	for range 1000 {
+		wake()
+	}
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("1000 hints to nobody took %v", took)
+	}
+	if _, _, err := b.OnWake("no token"); err == nil {
+		t.Error("a database name with a blank was taken")
+	}
+}
+
+func TestCloseEndsWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	s := natstest.New(t)
+	ensure(t, s, natsbroker.Topology{})
+	b := connect(t, s.URL(), natsbroker.Config{})
+	source, err := b.Subscribe(within(t), awarder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fetched := make(chan error, 1)
+	go func() {
+		_, err := source.Fetch(within(t), 1)
+		fetched <- err
+	}()
+	b.Close()
+	b.Close()
+	if err := <-fetched; err == nil || errors.Is(err, net.ErrClosed) {
+		t.Errorf("fetch: %v, want that the subscription is closed", err)
+	}
+	if got := b.Publish(within(t), messages(1, 1))[0].Err; !errors.Is(got, messaging.ErrUnavailable) {
+		t.Errorf("publish: %v, want %v", got, messaging.ErrUnavailable)
+	}
+	if _, err := b.Subscribe(within(t), awarder); err == nil {
+		t.Error("a closed broker binds")
+	}
+}
