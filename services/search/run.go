@@ -1,0 +1,99 @@
+package search
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"orderpaid/platform/httpserver"
+	"orderpaid/platform/messaging"
+	"orderpaid/platform/messaging/natsbroker"
+	"orderpaid/platform/postgres"
+	"orderpaid/platform/process"
+)
+
+// Config configures the service.
+type Config struct {
+	process.Service `kong:"set='http_addr=127.0.0.1:8083',set='ops_addr=127.0.0.1:9083'"`
+
+	Rebuild bool `env:"-" help:"Rebuild the index from the stream, beside the running service, and exit. Orders whose events the stream no longer holds keep their documents. If it fails, the old index stays."`
+}
+
+// Run serves requests and follows the orders' events until ctx is done, then
+// finishes what is under way. With cfg.Rebuild it makes the index anew instead
+// and returns.
+func Run(ctx context.Context, cfg Config) error {
+	if cfg.Rebuild {
+		return runRebuild(ctx, cfg)
+	}
+	requests, err := cfg.OpenPool(ctx, "search http")
+	if err != nil {
+		return err
+	}
+	defer requests.Close()
+	consumers, err := cfg.OpenPool(ctx, "search consumers") // its own, so that a backlog cannot starve readers
+	if err != nil {
+		return err
+	}
+	defer consumers.Close()
+	if err := cfg.PrepareDatabase(ctx, "search", requests); err != nil {
+		return err
+	}
+	broker, err := natsbroker.Connect(ctx, natsbroker.Config{URL: string(cfg.NATSURL), Name: "search"})
+	if err != nil {
+		return err
+	}
+	defer broker.Close()
+	service := NewService(requests)
+	consumer := messaging.NewConsumer(indexer, consumers, broker, messaging.ConsumerConfig{})
+	service.register(consumer)
+
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return consumer.Run(ctx) })
+	g.Go(func() error { return httpserver.Run(ctx, cfg.HTTPAddr, service.Handler()) })
+	g.Go(func() error {
+		return httpserver.RunOps(ctx, cfg.OpsAddr, func(ctx context.Context) error {
+			if err := requests.Ping(ctx); err != nil {
+				return err
+			}
+			return broker.Ready(ctx)
+		})
+	})
+	return g.Wait()
+}
+
+// Subscriptions returns what the service reads, for whoever owns the topology.
+func Subscriptions() []messaging.Subscription {
+	consumer := messaging.NewConsumer(indexer, nil, nil, messaging.ConsumerConfig{})
+	NewService(nil).register(consumer)
+	return []messaging.Subscription{consumer.Subscription()}
+}
+
+// runRebuild is safe beside any number of running replicas.
+func runRebuild(ctx context.Context, cfg Config) error {
+	pool, err := postgres.Open(ctx, string(cfg.DatabaseURL), postgres.Config{
+		MaxConns: cfg.DatabaseConns, ApplicationName: "search rebuild",
+		StatementTimeout: 10 * time.Minute, // the switch handles every event of the index in one statement
+	})
+	if err != nil {
+		return fmt.Errorf("%w; check that PostgreSQL runs and that --database-url is right", err)
+	}
+	defer pool.Close()
+	if err := cfg.PrepareDatabase(ctx, "search", pool); err != nil {
+		return err
+	}
+	broker, err := natsbroker.Connect(ctx, natsbroker.Config{URL: string(cfg.NATSURL), Name: "search-rebuild"})
+	if err != nil {
+		return err
+	}
+	defer broker.Close()
+	r := NewRebuild(pool, broker)
+	if err := r.Run(ctx); err != nil {
+		return fmt.Errorf("rebuild the index: %w; the old one is still in use", err)
+	}
+	slog.InfoContext(ctx, "the rebuilt index is live", "events", r.Events, "carried", r.Carried, "failed", r.Failed)
+	return nil
+}
