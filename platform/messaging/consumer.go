@@ -78,6 +78,14 @@ type ConsumerConfig struct {
 	// later it is overdue, which is an alarm. Defaults to 4 h.
 	DeadLetterSLA time.Duration
 
+	// ExternalEffects says that applying an event leads to something outside
+	// the database, such as a mail. A replay then needs to allow it.
+	ExternalEffects bool
+
+	// ReplayApproval is the largest replay that one person may start alone.
+	// Defaults to 1000 events.
+	ReplayApproval int
+
 	// PayloadKeys seal the payloads of recorded failures. Defaults to none.
 	PayloadKeys *PayloadKeys
 
@@ -106,6 +114,7 @@ func (c ConsumerConfig) withDefaults(name string) ConsumerConfig {
 	setDefault(&c.MaxParked, 100_000)
 	setDefault(&c.MaxParkedPerAggregate, 1000)
 	setDefault(&c.DeadLetterSLA, 4*time.Hour)
+	setDefault(&c.ReplayApproval, 1000)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -274,6 +283,7 @@ func (c *Consumer) consume(ctx context.Context) error {
 	c.troubled.Store(true) // until the first look at the table
 	var retries sync.WaitGroup
 	retries.Go(func() { c.retryLoop(active) })
+	retries.Go(func() { c.replayLoop(active) })
 	defer retries.Wait()
 	defer stop()
 	for {

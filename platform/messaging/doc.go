@@ -18,7 +18,7 @@
 //
 // The files follow an event through its life: envelope.go (what an event is),
 // outbox.go (staged with the business change), lease.go and relay.go
-// (published, in order), hold.go (what the broker refuses), broker.go (what an
+// (published, in order), settle.go (what the broker answered), broker.go (what an
 // adapter must promise), consumer.go and place.go (who consumes), group.go
 // (one transaction for many events), inbox.go (applied once), retry.go (which
 // errors lead where), deadletter.go (what can never be applied).

@@ -23,6 +23,7 @@ type item struct {
 	handler    handler
 	data       any
 	result     string // for the inbox row
+	replay     string // the replay that brought it, if one did
 	skipped    bool   // recorded, but no handler is called: stale or expired
 	waiting    bool   // a version is missing before it
 }
@@ -97,7 +98,7 @@ func (c *Consumer) openOne(d Delivery) (*item, Envelope, error) {
 	if err != nil {
 		return nil, env, Permanent(Coded("bad_data", err))
 	}
-	return &item{deliveries: []Delivery{d}, env: env, handler: h, data: data, result: "applied"}, env, nil
+	return &item{deliveries: []Delivery{d}, env: env, handler: h, data: data, result: "applied", replay: d.Header(replayHeader)}, env, nil
 }
 
 // contentionRetries is how often a group that lost against other transactions
@@ -271,6 +272,6 @@ func (c *Consumer) startSpan(ctx context.Context, items []*item) (context.Contex
 		links = append(links, trace.LinkFromContext(created))
 	}
 	return c.tracer.Start(ctx, "process "+c.name, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
-		trace.WithAttributes(attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.name", "process"),
+		trace.WithAttributes(attribute.String("messaging.system", "nats"), attribute.String("shop.replay_id", items[0].replay), attribute.String("messaging.operation.name", "process"),
 			attribute.String("messaging.consumer.group.name", c.name), attribute.Int("messaging.batch.message_count", len(items))))
 }

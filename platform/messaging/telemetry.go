@@ -109,11 +109,15 @@ func newConsumerMeters(provider metric.MeterProvider, consumer string) (consumer
 
 func (m consumerMeters) done(ctx context.Context, it *item) {
 	kind := attribute.String("kind", it.env.name())
-	m.events.Add(ctx, 1, metric.WithAttributes(m.consumer, kind, attribute.String("result", it.result)))
-	if dup := int64(len(it.deliveries) - 1); dup > 0 {
-		m.events.Add(ctx, dup, metric.WithAttributes(m.consumer, kind, attribute.String("result", "duplicate")))
+	traffic := attribute.String("traffic", "live")
+	if it.replay != "" {
+		traffic = attribute.String("traffic", "replay")
 	}
-	if !it.skipped {
+	m.events.Add(ctx, 1, metric.WithAttributes(m.consumer, kind, traffic, attribute.String("result", it.result)))
+	if dup := int64(len(it.deliveries) - 1); dup > 0 {
+		m.events.Add(ctx, dup, metric.WithAttributes(m.consumer, kind, traffic, attribute.String("result", "duplicate")))
+	}
+	if !it.skipped && it.replay == "" { // a replay says nothing about how fresh effects are
 		m.age.Record(ctx, max(0, time.Since(it.env.OccurredAt).Seconds()), metric.WithAttributes(m.consumer, kind))
 	}
 }

@@ -11,6 +11,82 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// settle records what the broker said: evidence for what it stored, a place
+// among the held for what it refused, and nothing for the rest, which is read
+// again.
+func (l *relayLane) settle(ctx context.Context, batch batchLease, rows []pendingRow, receipts []Receipt) (moved int, err error) {
+	var stored markRows
+	var broken error
+	for i, receipt := range receipts {
+		l.meters.published(ctx, receipt)
+		switch {
+		case receipt.Err == nil:
+			stored.add(&rows[i], receipt)
+		case !errors.Is(receipt.Err, ErrBehind) && broken == nil:
+			broken = receipt.Err
+		}
+	}
+	if err := l.mark(ctx, stored); err != nil {
+		return 0, err
+	}
+	held := l.chooseHeld(rows, receipts, len(stored.ids) > 0)
+	if err := l.hold(ctx, batch, held); err != nil {
+		return 0, err
+	}
+	moved = len(stored.ids) + len(held.ids)
+	if moved == 0 && broken != nil { // the broker took nothing: it is away, not the events
+		return 0, fmt.Errorf("publish %d events: %w", len(rows), broken)
+	}
+	return moved, nil
+}
+
+type markRows struct {
+	shards     []int16
+	ids, seqs  []int64
+	streams    []string
+	duplicates []bool
+	createdAt  []time.Time
+}
+
+func (m *markRows) add(row *pendingRow, receipt Receipt) {
+	m.shards = append(m.shards, row.Shard)
+	m.ids = append(m.ids, row.ID)
+	m.seqs = append(m.seqs, int64(receipt.Sequence))
+	m.streams = append(m.streams, receipt.Stream)
+	m.duplicates = append(m.duplicates, receipt.Duplicate)
+	m.createdAt = append(m.createdAt, row.CreatedAt)
+}
+
+// sqlMark turns queue rows into evidence. An acknowledgement is a fact,
+// whoever brings it, so no lease is checked; a second marker deletes nothing
+// and therefore writes nothing. An event that was published again on purpose,
+// after the broker lost it, gets the new position.
+const sqlMark = `
+WITH done AS (
+	DELETE FROM message_outbox_pending p
+	 USING unnest(@shards::smallint[], @ids::bigint[], @streams::text[], @seqs::bigint[], @duplicates::boolean[])
+	       AS u(shard, id, stream, seq, duplicate)
+	 WHERE p.shard = u.shard AND p.id = u.id
+	RETURNING p.event_id, u.stream, u.seq, u.duplicate
+)
+INSERT INTO message_outbox_publication (event_id, stream, stream_seq, duplicate, relay)
+SELECT event_id, stream, seq, duplicate, @relay FROM done
+ON CONFLICT (event_id) DO UPDATE SET stream = excluded.stream, stream_seq = excluded.stream_seq,
+	duplicate = excluded.duplicate, published_at = excluded.published_at, relay = excluded.relay`
+
+func (l *relayLane) mark(ctx context.Context, m markRows) error {
+	if len(m.ids) == 0 {
+		return nil
+	}
+	_, err := l.conn.Exec(ctx, sqlMark, pgx.StrictNamedArgs{"shards": m.shards, "ids": m.ids, "streams": m.streams,
+		"seqs": m.seqs, "duplicates": m.duplicates, "relay": l.cfg.Name})
+	if err != nil {
+		return fmt.Errorf("mark %d published events: %w", len(m.ids), err)
+	}
+	l.meters.marked(ctx, m.createdAt)
+	return nil
+}
+
 // An event that the broker does not take must not stop the others, and the
 // later events of its aggregate must not overtake it. Both go from the queue
 // to message_outbox_held, in id order, and come back together.

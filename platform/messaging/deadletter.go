@@ -1,0 +1,438 @@
+package messaging
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"orderpaid/platform/postgres"
+)
+
+// DeadLetters is the workflow of what a database's consumers could not apply:
+// look, try again, correct, or give up, each by a named person for a stated
+// reason. It only changes rows; the consumer itself does the work, through its
+// inbox, so no action here can repeat an effect.
+type DeadLetters struct {
+	pool *pgxpool.Pool
+	keys *PayloadKeys
+}
+
+// NewDeadLetters returns the workflow for one database. keys open what
+// consumers have sealed; nil if they seal nothing.
+func NewDeadLetters(pool *pgxpool.Pool, keys *PayloadKeys) *DeadLetters {
+	return &DeadLetters{pool: pool, keys: keys}
+}
+
+// An Actor is who does something, and why. Both are kept for ever.
+type Actor struct{ Name, Reason string }
+
+func (a Actor) check() error {
+	if a.Name == "" || a.Reason == "" {
+		return errors.New("an action needs a person's name and a reason")
+	}
+	return nil
+}
+
+// A DeadLetter is one row of message_failure, without its payload.
+type DeadLetter struct {
+	FailureID        int64      `json:"failure_id,string"`
+	Consumer         string     `json:"consumer"`
+	State            string     `json:"state"`
+	EventID          *uuid.UUID `json:"event_id"`
+	EventType        string     `json:"event_type"`
+	SchemaVersion    int        `json:"schema_version"`
+	AggregateType    string     `json:"aggregate_type"`
+	AggregateID      string     `json:"aggregate_id"`
+	AggregateVersion int64      `json:"aggregate_version,string"`
+	Stream           string     `json:"stream"`
+	StreamSeq        int64      `json:"stream_seq,string"`
+	Subject          string     `json:"subject"`
+	ErrorClass       string     `json:"error_class"`
+	ErrorCode        string     `json:"error_code"`
+	ErrorDetail      string     `json:"error_detail"`
+	Attempts         int        `json:"attempts"`
+	NextAttemptAt    *time.Time `json:"next_attempt_at"`
+	TraceID          *string    `json:"trace_id"`
+	Owner            string     `json:"owner"`
+	Runbook          string     `json:"runbook"`
+	DueAt            *time.Time `json:"due_at"`
+	Overdue          bool       `json:"overdue"`
+	FirstFailedAt    time.Time  `json:"first_failed_at"`
+	LastFailedAt     time.Time  `json:"last_failed_at"`
+	ResolvedAt       *time.Time `json:"resolved_at"`
+	Resolution       *string    `json:"resolution"`
+	ReplacedBy       *uuid.UUID `json:"replaced_by"`
+}
+
+const deadLetterColumns = `failure_id, consumer, state, event_id, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+	stream, stream_seq, subject, error_class, error_code, error_detail, attempts, next_attempt_at, trace_id, owner, runbook, due_at,
+	state = 'open' AND due_at < clock_timestamp() AS overdue, first_failed_at, last_failed_at, resolved_at, resolution, replaced_by`
+
+// A FailureFilter selects failures. Empty fields select everything.
+type FailureFilter struct {
+	Consumer      string
+	State         string // one state, "unresolved" for all that are not at their end, or empty for all
+	Code          string
+	AggregateType string
+	AggregateID   string
+	EventID       uuid.UUID
+	IDs           []int64
+	After         int64 // only rows with a larger failure_id: the last one of the page before
+	Limit         int   // defaults to 100
+}
+
+// sqlFilter goes by primary key upwards. Ids come from a sequence, so a row
+// that commits late may be missed by one pass over the pages; it is not lost,
+// the next pass has it.
+const sqlFilter = `
+  FROM message_failure
+ WHERE (@consumer = '' OR consumer = @consumer)
+   AND (@state = '' OR state = @state OR @state = 'unresolved' AND state IN ('retrying', 'parked', 'open'))
+   AND (@code = '' OR error_code = @code)
+   AND (@aggregate_type = '' OR aggregate_type = @aggregate_type)
+   AND (@aggregate_id = '' OR aggregate_id = @aggregate_id)
+   AND (@event_id::uuid IS NULL OR event_id = @event_id)
+   AND (@ids::bigint[] IS NULL OR failure_id = ANY(@ids))
+   AND failure_id > @after
+ ORDER BY failure_id LIMIT @limit`
+
+func (f FailureFilter) args() pgx.StrictNamedArgs {
+	var event *uuid.UUID
+	if f.EventID != uuid.Nil {
+		event = &f.EventID
+	}
+	setDefault(&f.Limit, 100)
+	return pgx.StrictNamedArgs{"consumer": f.Consumer, "state": f.State, "code": f.Code, "aggregate_type": f.AggregateType,
+		"aggregate_id": f.AggregateID, "event_id": event, "ids": f.IDs, "after": f.After, "limit": f.Limit}
+}
+
+// List returns failures, oldest first.
+func (d *DeadLetters) List(ctx context.Context, f FailureFilter) ([]DeadLetter, error) {
+	rows, err := d.pool.Query(ctx, `SELECT `+deadLetterColumns+sqlFilter, f.args())
+	if err != nil {
+		return nil, fmt.Errorf("list failures: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[DeadLetter])
+}
+
+// A FailureGroup is how many failures share a cause.
+type FailureGroup struct {
+	Consumer  string    `json:"consumer"`
+	State     string    `json:"state"`
+	ErrorCode string    `json:"error_code"`
+	EventType string    `json:"event_type"`
+	Count     int       `json:"count"`
+	Overdue   int       `json:"overdue"`
+	Oldest    time.Time `json:"oldest"`
+	Newest    time.Time `json:"newest"`
+}
+
+const sqlGroups = `
+SELECT consumer, state, error_code, event_type, count(*)::int AS count,
+       (count(*) FILTER (WHERE state = 'open' AND due_at < clock_timestamp()))::int AS overdue,
+       min(first_failed_at) AS oldest, max(last_failed_at) AS newest
+  FROM message_failure
+ WHERE state IN ('retrying', 'parked', 'open')
+ GROUP BY consumer, state, error_code, event_type
+ ORDER BY count DESC, consumer, error_code`
+
+// Groups returns the unresolved failures by cause, the most frequent first.
+func (d *DeadLetters) Groups(ctx context.Context) ([]FailureGroup, error) {
+	rows, err := d.pool.Query(ctx, sqlGroups)
+	if err != nil {
+		return nil, fmt.Errorf("group failures: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[FailureGroup])
+}
+
+// FailureDetail is a failure with all that is known about it. Payload and
+// Headers are as received; whoever shows them decides who may see them.
+type FailureDetail struct {
+	DeadLetter
+	ErrorStack   string          `json:"error_stack,omitempty"`
+	Headers      json.RawMessage `json:"headers"`
+	Payload      []byte          `json:"-"`
+	PayloadState string          `json:"payload_state"` // "" if it is there; else "erased", or why it cannot be opened
+	Actions      []Action        `json:"actions"`
+}
+
+// An Action is what a person did.
+type Action struct {
+	At     time.Time       `json:"at"`
+	Actor  string          `json:"actor"`
+	Action string          `json:"action"`
+	Target string          `json:"target"`
+	Reason string          `json:"reason"`
+	Before json.RawMessage `json:"before"`
+	After  json.RawMessage `json:"after"`
+}
+
+// ErrNoFailure: there is no failure with this id.
+var ErrNoFailure = errors.New("there is no failure with this id")
+
+const sqlDetail = `SELECT error_stack, headers, payload, sealed_by FROM message_failure WHERE failure_id = $1`
+
+const sqlActionsOn = `SELECT at, actor, action, target, reason, before, after FROM operator_action WHERE target = $1 ORDER BY action_id`
+
+// Show returns one failure. A payload that cannot be opened is shown as such;
+// the rest is there all the same.
+func (d *DeadLetters) Show(ctx context.Context, id int64) (FailureDetail, error) {
+	list, err := d.List(ctx, FailureFilter{IDs: []int64{id}})
+	if err != nil {
+		return FailureDetail{}, err
+	}
+	if len(list) == 0 {
+		return FailureDetail{}, fmt.Errorf("failure %d: %w", id, ErrNoFailure)
+	}
+	detail := FailureDetail{DeadLetter: list[0]}
+	var stack, sealedBy *string
+	var sealed, headers []byte
+	if err := d.pool.QueryRow(ctx, sqlDetail, id).Scan(&stack, &headers, &sealed, &sealedBy); err != nil {
+		return detail, fmt.Errorf("read failure %d: %w", id, err)
+	}
+	if stack != nil {
+		detail.ErrorStack = *stack
+	}
+	if json.Valid(headers) {
+		detail.Headers = headers
+	}
+	switch {
+	case sealed == nil:
+		detail.PayloadState = "erased"
+	default:
+		if detail.Payload, err = d.keys.open(sealed, sealedBy); err != nil {
+			detail.PayloadState = err.Error()
+		}
+	}
+	rows, err := d.pool.Query(ctx, sqlActionsOn, failureTarget(id))
+	if err != nil {
+		return detail, fmt.Errorf("read actions: %w", err)
+	}
+	detail.Actions, err = pgx.CollectRows(rows, pgx.RowToStructByName[Action])
+	return detail, err
+}
+
+func failureTarget(id int64) string { return fmt.Sprintf("failure %d", id) }
+
+const sqlRetryFailures = `
+UPDATE message_failure SET state = 'retrying', next_attempt_at = clock_timestamp(), budget_attempts = 0, budget_spent = '0', due_at = NULL
+ WHERE failure_id = ANY($1) AND state IN ('open', 'retrying')
+RETURNING failure_id`
+
+// Retry has the consumer try the selected failures again, with a new budget
+// and their history kept. What is parked goes by itself once what it waits for
+// is applied, so an aggregate is retried in order. It returns how many will be
+// tried; those that someone else has settled meanwhile are not among them.
+func (d *DeadLetters) Retry(ctx context.Context, f FailureFilter, actor Actor) (int, error) {
+	return d.change(ctx, f, actor, "retry", func(ctx context.Context, tx pgx.Tx, ids []int64) ([]int64, error) {
+		rows, err := tx.Query(ctx, sqlRetryFailures, ids)
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, pgx.RowTo[int64])
+	})
+}
+
+const sqlDiscardFailures = `
+UPDATE message_failure SET state = 'discarded', resolved_at = clock_timestamp(), resolution = 'discarded', next_attempt_at = NULL
+ WHERE failure_id = ANY($1) AND state IN ('open', 'retrying', 'parked')
+RETURNING failure_id`
+
+// sqlMarkDiscarded remembers discarded events as seen, and passes their
+// versions over, or what comes after them would wait for ever.
+const sqlMarkDiscarded = `
+WITH gone AS (
+	SELECT consumer, event_id, aggregate_type, aggregate_id, aggregate_version FROM message_failure WHERE failure_id = ANY($1) AND event_id IS NOT NULL
+), passed AS (
+	UPDATE message_progress p SET last_version = g.aggregate_version
+	  FROM gone g
+	 WHERE p.consumer = g.consumer AND p.aggregate_type = g.aggregate_type AND p.aggregate_id = g.aggregate_id
+	   AND p.last_version = g.aggregate_version - 1
+)
+INSERT INTO message_inbox (consumer, event_id, aggregate_id, result)
+SELECT consumer, event_id, aggregate_id, 'discarded' FROM gone
+ON CONFLICT (consumer, event_id) DO NOTHING`
+
+// Discard settles failures without applying them. The rows stay.
+func (d *DeadLetters) Discard(ctx context.Context, f FailureFilter, actor Actor) (int, error) {
+	return d.change(ctx, f, actor, "discard", func(ctx context.Context, tx pgx.Tx, ids []int64) ([]int64, error) {
+		rows, err := tx.Query(ctx, sqlDiscardFailures, ids)
+		if err != nil {
+			return nil, err
+		}
+		changed, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return nil, err
+		}
+		_, err = tx.Exec(ctx, sqlMarkDiscarded, changed)
+		return changed, err
+	})
+}
+
+// ErrEverything: a filter without any condition. It is refused: whoever wants
+// to change everything says so by naming a consumer or a cause.
+var ErrEverything = errors.New("name ids, a consumer, a code or an aggregate")
+
+// change applies one action to what the filter selects, and records it per row
+// in the same transaction.
+func (d *DeadLetters) change(ctx context.Context, f FailureFilter, actor Actor, action string,
+	apply func(ctx context.Context, tx pgx.Tx, ids []int64) ([]int64, error)) (n int, err error) {
+	if err := actor.check(); err != nil {
+		return 0, err
+	}
+	if f.Consumer == "" && f.Code == "" && f.AggregateID == "" && f.IDs == nil && f.EventID == uuid.Nil {
+		return 0, ErrEverything
+	}
+	if f.State == "" {
+		f.State = "unresolved"
+	}
+	err = postgres.InTx(ctx, d.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `SELECT failure_id, state`+sqlFilter+` FOR UPDATE`, f.args())
+		if err != nil {
+			return err
+		}
+		before := map[int64]string{}
+		var id int64
+		var state string
+		if _, err := pgx.ForEachRow(rows, []any{&id, &state}, func() error { before[id] = state; return nil }); err != nil {
+			return err
+		}
+		ids := make([]int64, 0, len(before))
+		for id := range before {
+			ids = append(ids, id)
+		}
+		changed, err := apply(ctx, tx, ids)
+		if err != nil {
+			return err
+		}
+		n = len(changed)
+		for _, id := range changed {
+			if err := act(ctx, tx, actor, action, failureTarget(id), map[string]any{"state": before[id]}, map[string]any{"action": action}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("%s failures: %w", action, err)
+	}
+	return n, nil
+}
+
+const sqlAct = `INSERT INTO operator_action (actor, action, target, reason, before, after) VALUES ($1, $2, $3, $4, $5, $6)`
+
+func act(ctx context.Context, tx pgx.Tx, actor Actor, action, target string, before, after map[string]any) error {
+	if _, err := tx.Exec(ctx, sqlAct, actor.Name, action, target, actor.Reason, before, after); err != nil {
+		return fmt.Errorf("record action: %w", err)
+	}
+	return nil
+}
+
+const sqlReplace = `
+INSERT INTO message_failure (consumer, dedupe_key, blocking, event_id, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+	stream, stream_seq, subject, headers, payload, sealed_by, state, error_class, error_code, error_detail, attempts, budget_attempts,
+	next_attempt_at, trace_id, owner, runbook)
+SELECT consumer, @event_id::text, true, @event_id::uuid, @event_type, @schema_version, @aggregate_type, @aggregate_id, @aggregate_version,
+       stream, stream_seq, subject, headers, @payload, @sealed_by, 'retrying', error_class, 'corrected', 'a corrected copy of failure ' || failure_id,
+       0, 0, clock_timestamp(), trace_id, owner, runbook
+  FROM message_failure WHERE failure_id = @id
+RETURNING failure_id`
+
+const sqlReplaced = `
+UPDATE message_failure SET state = 'discarded', resolved_at = clock_timestamp(), resolution = 'corrected', replaced_by = $2, next_attempt_at = NULL
+ WHERE failure_id = $1 AND state IN ('open', 'retrying', 'parked')`
+
+// Fix sends a corrected envelope to the consumer instead of the one that
+// failed. What was said cannot be unsaid, so it becomes an event of its own:
+// it gets a new id, and the old one as its cause. Both rows and the action stay
+// and name each other. It returns the new event's id.
+func (d *DeadLetters) Fix(ctx context.Context, id int64, corrected []byte, actor Actor) (uuid.UUID, error) {
+	if err := actor.check(); err != nil {
+		return uuid.Nil, err
+	}
+	env, err := correct(corrected)
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("corrected event: %w", err)
+	}
+	err = postgres.InTx(ctx, d.pool, func(tx pgx.Tx) error { return d.replace(ctx, tx, id, env, actor) })
+	if err != nil {
+		return uuid.Nil, fmt.Errorf("fix failure %d: %w", id, err)
+	}
+	return env.EventID, nil
+}
+
+// correct gives a corrected envelope an identity of its own. It must be
+// readable by now; that is the point of it.
+func correct(raw []byte) (Envelope, error) {
+	var wire struct {
+		Envelope
+		EventID string `json:"event_id"`
+	}
+	if err := json.Unmarshal(raw, &wire); err != nil {
+		return Envelope{}, err
+	}
+	env := wire.Envelope
+	var err error
+	if env.EventID, err = uuid.NewV7(); err != nil {
+		return Envelope{}, err
+	}
+	env.CausationID = text(wire.EventID)
+	encoded, err := json.Marshal(env)
+	if err != nil {
+		return Envelope{}, err
+	}
+	return parseEnvelope(encoded)
+}
+
+func (d *DeadLetters) replace(ctx context.Context, tx pgx.Tx, id int64, env Envelope, actor Actor) error {
+	payload, err := json.Marshal(env)
+	if err != nil {
+		return err
+	}
+	sealed, sealedBy, err := d.keys.seal(payload)
+	if err != nil {
+		return err
+	}
+	tag, err := tx.Exec(ctx, sqlReplaced, id, env.EventID)
+	if err != nil {
+		return err
+	}
+	if tag.RowsAffected() == 0 {
+		return ErrNoFailure
+	}
+	var newID int64
+	err = tx.QueryRow(ctx, sqlReplace, pgx.StrictNamedArgs{"id": id, "event_id": env.EventID, "event_type": env.EventType,
+		"schema_version": env.SchemaVersion, "aggregate_type": env.AggregateType, "aggregate_id": env.AggregateID,
+		"aggregate_version": env.AggregateVersion, "payload": sealed, "sealed_by": sealedBy}).Scan(&newID)
+	if err != nil {
+		return err
+	}
+	after := map[string]any{"replaced_by": env.EventID, "failure_id": newID}
+	if err := act(ctx, tx, actor, "fix", failureTarget(id), map[string]any{"failure_id": id}, after); err != nil {
+		return err
+	}
+	return act(ctx, tx, actor, "fix", failureTarget(newID), map[string]any{"replaces": id}, after)
+}
+
+const sqlErasePayloads = `
+UPDATE message_failure SET payload = NULL, headers = '{}', sealed_by = NULL
+ WHERE failure_id IN (SELECT failure_id FROM message_failure
+                       WHERE state IN ('resolved', 'discarded') AND payload IS NOT NULL AND resolved_at < clock_timestamp() - $1::interval
+                       ORDER BY failure_id LIMIT 1000)`
+
+// ErasePayloads removes the payloads of failures that were settled longer ago
+// than keep. The rows and the actions on them stay. It returns how many it
+// erased, at most 1000 at a time.
+func (d *DeadLetters) ErasePayloads(ctx context.Context, keep time.Duration) (int, error) {
+	tag, err := d.pool.Exec(ctx, sqlErasePayloads, keep)
+	if err != nil {
+		return 0, fmt.Errorf("erase payloads: %w", err)
+	}
+	return int(tag.RowsAffected()), nil
+}

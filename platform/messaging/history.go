@@ -1,0 +1,295 @@
+package messaging
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// History reads what a database has recorded about events: the facts that it
+// staged, where the broker stored them, what its consumers did with others',
+// and what failed. It answers for this database alone.
+type History struct{ pool *pgxpool.Pool }
+
+// NewHistory returns the history of one database.
+func NewHistory(pool *pgxpool.Pool) *History { return &History{pool} }
+
+const sqlBetween = `
+SELECT payload FROM message_outbox
+ WHERE aggregate_type = $1 AND aggregate_id = $2 AND aggregate_version > $3 AND aggregate_version < $4
+ ORDER BY aggregate_version, id`
+
+const sqlNewest = `
+SELECT coalesce(max(aggregate_version), 0) FROM message_outbox WHERE aggregate_type = $1 AND aggregate_id = $2`
+
+// Between returns the staged envelopes of an aggregate between two versions,
+// both exclusive. complete says that this is all there will ever be: a later
+// version is committed, so none of these can still be. It is what answers a
+// [Backfill].
+func (h *History) Between(ctx context.Context, aggregateType, aggregateID string, after, before int64) (events [][]byte, complete bool, err error) {
+	// The newest version first: events that commit between the two statements
+	// are then returned and not called absent.
+	var newest int64
+	if err := h.pool.QueryRow(ctx, sqlNewest, aggregateType, aggregateID).Scan(&newest); err != nil {
+		return nil, false, fmt.Errorf("read newest version of %s: %w", aggregateID, err)
+	}
+	rows, err := h.pool.Query(ctx, sqlBetween, aggregateType, aggregateID, after, before)
+	if err != nil {
+		return nil, false, fmt.Errorf("read events of %s: %w", aggregateID, err)
+	}
+	events, err = pgx.CollectRows(rows, pgx.RowTo[[]byte])
+	if err != nil {
+		return nil, false, fmt.Errorf("read events of %s: %w", aggregateID, err)
+	}
+	return events, newest >= before, nil
+}
+
+// A StagedEvent is a fact of the outbox with what became of it. State is
+// pending, publishing, published or failed.
+type StagedEvent struct {
+	EventID          uuid.UUID  `json:"event_id"`
+	ID               int64      `json:"id,string"`
+	Kind             string     `json:"kind"`
+	AggregateType    string     `json:"aggregate_type"`
+	AggregateID      string     `json:"aggregate_id"`
+	AggregateVersion int64      `json:"aggregate_version,string"`
+	Subject          string     `json:"subject"`
+	CreatedAt        time.Time  `json:"created_at"`
+	State            string     `json:"state"`
+	Attempts         int        `json:"attempts"`
+	AvailableAt      *time.Time `json:"available_at"` // when it may flow; nil once published, and for what only a person can release
+	LastError        *string    `json:"last_error"`
+	Relay            *string    `json:"relay"` // who holds its shard now
+	Stream           *string    `json:"stream"`
+	StreamSeq        *int64     `json:"stream_seq,string"`
+	Duplicate        *bool      `json:"duplicate"`
+	PublishedAt      *time.Time `json:"published_at"`
+	PublishedBy      *string    `json:"published_by"`
+}
+
+const stagedColumns = `
+SELECT event_id, id, kind, aggregate_type, aggregate_id, aggregate_version, subject, created_at, state, attempts,
+       CASE WHEN isfinite(available_at) THEN available_at END AS available_at, last_error, nullif(relay, '') AS relay,
+       stream, stream_seq, duplicate, published_at, published_by
+  FROM message_outbox_state`
+
+// Staged returns the facts about one aggregate, in order, at most 1000.
+func (h *History) Staged(ctx context.Context, aggregateID string) ([]StagedEvent, error) {
+	return h.staged(ctx, ` WHERE aggregate_id = $1 ORDER BY id LIMIT 1000`, aggregateID)
+}
+
+// StagedEventByID returns one fact, or none.
+func (h *History) StagedEventByID(ctx context.Context, id uuid.UUID) ([]StagedEvent, error) {
+	return h.staged(ctx, ` WHERE event_id = $1`, id)
+}
+
+// A StagedFilter selects facts by what they are and when they were staged.
+type StagedFilter struct {
+	Kind   string // "OrderPaid.v1", or empty for all
+	State  string // pending, publishing, published or failed, or empty for all
+	Since  time.Time
+	Until  time.Time // zero for no end
+	Before uuid.UUID // only facts with a smaller event id: the last of the page before; zero for the first page
+	Limit  int       // defaults to 100, at most 1000
+}
+
+// StagedPage returns facts by event id, newest first. Event ids hold the time
+// of their making, so a page never depends on the order of commits.
+func (h *History) StagedPage(ctx context.Context, f StagedFilter) ([]StagedEvent, error) {
+	setDefault(&f.Limit, 100)
+	var before *uuid.UUID
+	if f.Before != uuid.Nil {
+		before = &f.Before
+	}
+	var until *time.Time
+	if !f.Until.IsZero() {
+		until = &f.Until
+	}
+	return h.staged(ctx, `
+ WHERE ($1 = '' OR kind = $1) AND ($2 = '' OR state = $2) AND created_at >= $3 AND ($4::timestamptz IS NULL OR created_at < $4)
+   AND ($5::uuid IS NULL OR event_id < $5)
+ ORDER BY event_id DESC LIMIT $6`, f.Kind, f.State, f.Since, until, before, min(f.Limit, 1000))
+}
+
+func (h *History) staged(ctx context.Context, where string, args ...any) ([]StagedEvent, error) {
+	rows, err := h.pool.Query(ctx, stagedColumns+where, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read outbox: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[StagedEvent])
+}
+
+const sqlPayloads = `SELECT event_id, payload FROM message_outbox WHERE event_id = ANY($1::uuid[]) ORDER BY id`
+
+// Payloads returns the envelopes of these events, as staged, oldest first.
+func (h *History) Payloads(ctx context.Context, ids []uuid.UUID) ([][]byte, error) {
+	rows, err := h.pool.Query(ctx, sqlPayloads, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read payloads: %w", err)
+	}
+	var payloads [][]byte
+	var id uuid.UUID
+	var payload []byte
+	_, err = pgx.ForEachRow(rows, []any{&id, &payload}, func() error {
+		payloads = append(payloads, append([]byte(nil), payload...))
+		return nil
+	})
+	return payloads, err
+}
+
+// A SeenEvent is what one consumer's inbox says about an event.
+type SeenEvent struct {
+	Consumer    string    `json:"consumer"`
+	EventID     uuid.UUID `json:"event_id"`
+	AggregateID string    `json:"aggregate_id"`
+	ProcessedAt time.Time `json:"processed_at"`
+	Result      string    `json:"result"`
+}
+
+const sqlSeen = `
+SELECT consumer, event_id, aggregate_id, processed_at, result FROM message_inbox
+ WHERE event_id = ANY($1::uuid[]) OR aggregate_id = $2 ORDER BY processed_at LIMIT 1000`
+
+// Seen returns what this database's consumers have done with the events given,
+// and with all others of the aggregate.
+func (h *History) Seen(ctx context.Context, aggregateID string, events ...uuid.UUID) ([]SeenEvent, error) {
+	rows, err := h.pool.Query(ctx, sqlSeen, events, aggregateID)
+	if err != nil {
+		return nil, fmt.Errorf("read inbox: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[SeenEvent])
+}
+
+// RepublishLimit is the most events that one call of Republish takes.
+const RepublishLimit = 1000
+
+const sqlRepublish = `
+INSERT INTO message_outbox_pending (shard, id, event_id)
+SELECT o.shard, o.id, o.event_id FROM message_outbox o
+ WHERE o.event_id = ANY($1::uuid[])
+   AND NOT EXISTS (SELECT FROM message_outbox_held h WHERE h.shard = o.shard AND h.id = o.id)
+ON CONFLICT (shard, id) DO NOTHING
+RETURNING event_id`
+
+// Republish puts facts that the broker has lost back into the queue, under
+// their old ids and places, and records who did it and why. Consumers that had
+// applied them see duplicates. It returns how many were queued; those that are
+// in the queue already, or held, are not among them.
+func (h *History) Republish(ctx context.Context, events []uuid.UUID, actor Actor) (queued int, err error) {
+	if err := actor.check(); err != nil {
+		return 0, err
+	}
+	if len(events) > RepublishLimit {
+		return 0, fmt.Errorf("republish %d events: at most %d at a time", len(events), RepublishLimit)
+	}
+	err = pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, sqlRepublish, events)
+		if err != nil {
+			return err
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if err != nil {
+			return err
+		}
+		queued = len(ids)
+		if queued == 0 {
+			return nil
+		}
+		return act(ctx, tx, actor, "republish", "outbox", map[string]any{"asked": len(events)}, map[string]any{"queued": ids})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("republish: %w", err)
+	}
+	return queued, nil
+}
+
+const sqlReleaseFailed = `
+UPDATE message_outbox_held SET state = 'backoff', available_at = clock_timestamp()
+ WHERE event_id = ANY($1::uuid[]) AND state = 'failed'`
+
+// ReleaseHeld lets events that the broker had refused be tried again, with
+// what stands behind them.
+func (h *History) ReleaseHeld(ctx context.Context, events []uuid.UUID, actor Actor) (released int, err error) {
+	if err := actor.check(); err != nil {
+		return 0, err
+	}
+	err = pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, sqlReleaseFailed, events)
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		released = int(tag.RowsAffected())
+		return act(ctx, tx, actor, "release", "outbox", map[string]any{"state": "failed"}, map[string]any{"events": events})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("release held events: %w", err)
+	}
+	return released, nil
+}
+
+// Backlog is how much of a database's messaging is unfinished, and for how long.
+type Backlog struct {
+	Pending       int               `json:"pending"`        // in the queue
+	OldestPending time.Duration     `json:"oldest_pending"` // 0 if nothing is
+	HottestShard  int               `json:"hottest_shard"`  // the shard with the longest queue
+	HottestCount  int               `json:"hottest_count"`
+	HeldFailed    int               `json:"held_failed"`  // refused by the broker: a person must act
+	HeldWaiting   int               `json:"held_waiting"` // backing off, or behind a held one
+	Relays        int               `json:"relays"`       // alive
+	Consumers     []ConsumerBacklog `json:"consumers"`
+}
+
+// ConsumerBacklog is the unfinished part of one consumer.
+type ConsumerBacklog struct {
+	Consumer      string        `json:"consumer"`
+	Active        string        `json:"active"` // the replica that has the place, or empty
+	Retrying      int           `json:"retrying"`
+	Parked        int           `json:"parked"`
+	DeadLetters   int           `json:"dead_letters"`
+	Overdue       int           `json:"overdue"`
+	Gaps          int           `json:"gaps"`
+	OldestFailure time.Duration `json:"oldest_failure"`
+}
+
+// Each part is counted up to a bound, so that the question stays cheap when
+// the answer is bad.
+const sqlBacklog = `
+SELECT (SELECT count(*)::int FROM (SELECT FROM message_outbox_pending LIMIT 1000000) q),
+       (SELECT coalesce(max(clock_timestamp() - available_at), '0') FROM message_outbox_pending),
+       coalesce((SELECT shard::int FROM message_outbox_pending GROUP BY shard ORDER BY count(*) DESC, shard LIMIT 1), 0),
+       coalesce((SELECT count(*)::int FROM message_outbox_pending GROUP BY shard ORDER BY count(*) DESC LIMIT 1), 0),
+       (SELECT count(*)::int FROM message_outbox_held WHERE state = 'failed'),
+       (SELECT count(*)::int FROM message_outbox_held WHERE state <> 'failed'),
+       (SELECT count(*)::int FROM relay_member WHERE seen_until > clock_timestamp())`
+
+const sqlConsumerBacklog = `
+SELECT l.consumer, CASE WHEN l.lease_until > clock_timestamp() THEN l.owner ELSE '' END AS active,
+       (count(*) FILTER (WHERE f.state = 'retrying'))::int AS retrying,
+       (count(*) FILTER (WHERE f.state = 'parked' AND f.error_code <> 'version_gap'))::int AS parked,
+       (count(*) FILTER (WHERE f.state = 'open'))::int AS dead_letters,
+       (count(*) FILTER (WHERE f.state = 'open' AND f.due_at < clock_timestamp()))::int AS overdue,
+       (count(*) FILTER (WHERE f.state = 'parked' AND f.error_code = 'version_gap'))::int AS gaps,
+       coalesce(max(clock_timestamp() - f.first_failed_at), '0') AS oldest_failure
+  FROM consumer_lease l
+  LEFT JOIN message_failure f ON f.consumer = l.consumer AND f.state IN ('retrying', 'parked', 'open')
+ GROUP BY l.consumer, l.lease_until, l.owner
+ ORDER BY l.consumer`
+
+// Backlog returns how much is unfinished now.
+func (h *History) Backlog(ctx context.Context) (Backlog, error) {
+	var b Backlog
+	err := h.pool.QueryRow(ctx, sqlBacklog).Scan(&b.Pending, &b.OldestPending, &b.HottestShard, &b.HottestCount, &b.HeldFailed, &b.HeldWaiting, &b.Relays)
+	if err != nil {
+		return b, fmt.Errorf("read backlog: %w", err)
+	}
+	rows, err := h.pool.Query(ctx, sqlConsumerBacklog)
+	if err != nil {
+		return b, fmt.Errorf("read backlog of consumers: %w", err)
+	}
+	b.Consumers, err = pgx.CollectRows(rows, pgx.RowToStructByName[ConsumerBacklog])
+	return b, err
+}

@@ -1,0 +1,172 @@
+package messaging
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// RetentionConfig says how long a database keeps what messaging wrote there.
+// The zero value works.
+type RetentionConfig struct {
+	// Outbox is how long published facts and their evidence stay. They are the
+	// truth that reconciliation and back-fill go by, so it must exceed the
+	// stream's age. Defaults to 90 days.
+	Outbox time.Duration
+
+	// Inbox is how long the inbox remembers. What it forgets could be applied
+	// a second time, so nothing older may be delivered: neither by the stream
+	// nor by a replay. Defaults to 90 days.
+	Inbox time.Duration
+
+	// Stream is the age at which the broker drops events; see
+	// natsbroker.Topology. It is checked against Inbox. Defaults to 7 days.
+	Stream time.Duration
+
+	// Failures is how long payloads of settled failures stay. Defaults to 30 days.
+	Failures time.Duration
+
+	// Ahead is how many months of partitions are prepared. Defaults to 12.
+	Ahead int
+}
+
+// retentionMargin is what the inbox must remember beyond the stream's age: a
+// month, because whole months are detached.
+const retentionMargin = 31 * 24 * time.Hour
+
+// ErrForgetful: the inbox would forget events that can still be delivered.
+var ErrForgetful = errors.New("the inbox must remember for longer than the stream keeps events, by a month at least")
+
+// Check reports settings under which an event could be applied twice.
+func (c RetentionConfig) Check() error {
+	c = c.withDefaults()
+	if c.Inbox < c.Stream+retentionMargin {
+		return fmt.Errorf("inbox of %v, stream of %v: %w", c.Inbox, c.Stream, ErrForgetful)
+	}
+	if c.Outbox < c.Stream {
+		return fmt.Errorf("outbox of %v is shorter than the stream's %v: what the broker lost could not be published again", c.Outbox, c.Stream)
+	}
+	return nil
+}
+
+func (c RetentionConfig) withDefaults() RetentionConfig {
+	const day = 24 * time.Hour
+	setDefault(&c.Outbox, 90*day)
+	setDefault(&c.Inbox, 90*day)
+	setDefault(&c.Stream, 7*day)
+	setDefault(&c.Failures, 30*day)
+	setDefault(&c.Ahead, 12)
+	return c
+}
+
+// A RetentionReport is what one run did.
+type RetentionReport struct {
+	Prepared int      // partitions made ahead
+	Detached []string // partitions taken off; they are tables of their own now, to archive or to drop
+	Kept     []string // old partitions that had to stay, because something in them is unfinished
+	Erased   int      // payloads
+}
+
+const sqlOldPartitions = `
+SELECT c.relname::text, p.relname::text, to_date(right(c.relname, 7), 'YYYY_MM') + interval '1 month' AS ends
+  FROM pg_inherits i
+  JOIN pg_class c ON c.oid = i.inhrelid
+  JOIN pg_class p ON p.oid = i.inhparent
+ WHERE p.relname IN ('message_outbox', 'message_outbox_publication', 'message_inbox') AND c.relname ~ '_[0-9]{4}_[0-9]{2}$'
+ ORDER BY ends, p.relname`
+
+type oldPartition struct {
+	Name, Parent string
+	Ends         time.Time
+}
+
+// Retain prepares partitions, detaches old ones and erases payloads, once. It
+// needs the role that owns the tables; a scheduled job calls it, never a
+// service. Nothing is dropped: a detached partition is a table of its own.
+//
+// A partition of facts stays, however old, while anything pending or held
+// points into it: an event that was not published is never put out of reach.
+func Retain(ctx context.Context, owner *pgxpool.Pool, cfg RetentionConfig) (RetentionReport, error) {
+	var report RetentionReport
+	if err := cfg.Check(); err != nil {
+		return report, err
+	}
+	cfg = cfg.withDefaults()
+	if err := owner.QueryRow(ctx, `SELECT message_prepare_partitions($1)`, cfg.Ahead).Scan(&report.Prepared); err != nil {
+		return report, fmt.Errorf("prepare partitions: %w", err)
+	}
+	rows, err := owner.Query(ctx, sqlOldPartitions)
+	if err != nil {
+		return report, fmt.Errorf("list partitions: %w", err)
+	}
+	partitions, err := pgx.CollectRows(rows, pgx.RowToStructByPos[oldPartition])
+	if err != nil {
+		return report, fmt.Errorf("list partitions: %w", err)
+	}
+	for _, p := range partitions {
+		keep := cfg.Outbox
+		if p.Parent == "message_inbox" {
+			keep = cfg.Inbox
+		}
+		if time.Since(p.Ends) < keep {
+			continue
+		}
+		detached, err := detach(ctx, owner, p)
+		switch {
+		case err != nil:
+			return report, fmt.Errorf("detach %s: %w", p.Name, err)
+		case detached:
+			report.Detached = append(report.Detached, p.Name)
+		default:
+			report.Kept = append(report.Kept, p.Name)
+		}
+	}
+	report.Erased, err = eraseAll(ctx, owner, cfg.Failures)
+	return report, err
+}
+
+func eraseAll(ctx context.Context, owner *pgxpool.Pool, keep time.Duration) (erased int, err error) {
+	desk := NewDeadLetters(owner, nil)
+	for {
+		n, err := desk.ErasePayloads(ctx, keep)
+		erased += n
+		if err != nil || n == 0 {
+			return erased, err
+		}
+	}
+}
+
+const sqlUnfinishedIn = `
+SELECT EXISTS (SELECT FROM message_outbox_pending q JOIN %[1]s o ON o.event_id = q.event_id)
+    OR EXISTS (SELECT FROM message_outbox_held h JOIN %[1]s o ON o.event_id = h.event_id)`
+
+// detach takes one partition off, in one short transaction: it locks the
+// parent, looks whether anything unfinished points into the partition, and
+// gives up rather than make writers wait.
+func detach(ctx context.Context, owner *pgxpool.Pool, p oldPartition) (detached bool, err error) {
+	name, parent := pgx.Identifier{p.Name}.Sanitize(), pgx.Identifier{p.Parent}.Sanitize()
+	err = pgx.BeginFunc(ctx, owner, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
+			return err
+		}
+		if p.Parent != "message_inbox" {
+			facts := pgx.Identifier{"message_outbox" + p.Name[len(p.Name)-8:]}.Sanitize()
+			var unfinished bool
+			if err := tx.QueryRow(ctx, fmt.Sprintf(sqlUnfinishedIn, facts)).Scan(&unfinished); err != nil || unfinished {
+				return err
+			}
+		} else if _, err := tx.Exec(ctx, `UPDATE message_horizon SET inbox_since = greatest(inbox_since, $1)`, p.Ends); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `ALTER TABLE `+parent+` DETACH PARTITION `+name); err != nil {
+			return err
+		}
+		detached = true
+		return nil
+	})
+	return detached, err
+}
