@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // EnvBin names the environment variable that points at the folder with initdb
@@ -89,12 +90,18 @@ func places() [][]string {
 	return out
 }
 
+// inspectTimeout bounds the question for a version: PATH may hold a folder on
+// a disk that does not answer.
+const inspectTimeout = 5 * time.Second
+
 // inspect asks the binaries in a folder for their version.
 func inspect(dir string) (installation, error) {
 	if _, err := os.Stat(filepath.Join(dir, "initdb")); err != nil {
 		return installation{}, err
 	}
-	out, err := exec.Command(filepath.Join(dir, "postgres"), "--version").Output()
+	ctx, cancel := context.WithTimeout(context.Background(), inspectTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, filepath.Join(dir, "postgres"), "--version").Output()
 	if err != nil {
 		return installation{}, fmt.Errorf("ask postgres for its version: %w", err)
 	}

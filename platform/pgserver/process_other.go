@@ -3,6 +3,7 @@
 package pgserver
 
 import (
+	"context"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -16,6 +17,6 @@ func dieWithParent(*syscall.SysProcAttr) {}
 // isPostmaster reports whether pid is a server on this data folder, and not a
 // program that got its number later.
 func isPostmaster(pid int, data string) bool {
-	out, err := exec.Command("ps", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
+	out, err := exec.CommandContext(context.Background(), "ps", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
 	return err == nil && strings.Contains(string(out), data)
 }

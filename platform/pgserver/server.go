@@ -62,7 +62,7 @@ const (
 )
 
 // A Server is a running PostgreSQL. Its methods are for one goroutine, except
-// DSN, PID and Done.
+// DSN; and PID and Done, unless somebody calls Restart.
 type Server struct {
 	// Dir is where the data really lies: Config.Dir, or, if the user that the
 	// server runs as cannot enter that, a folder under /var/tmp.
@@ -100,7 +100,7 @@ func (s *Server) start(ctx context.Context) error {
 	if s.user, err = serverUser(); err != nil {
 		return err
 	}
-	if s.Dir, err = prepareDir(s.cfg.Dir, found[0].dir, s.user); err != nil {
+	if s.Dir, err = prepareDir(ctx, s.cfg.Dir, found[0].dir, s.user); err != nil {
 		return err
 	}
 	if s.binDir, err = chooseBinaries(found, s.data()); err != nil {
@@ -179,7 +179,8 @@ func (s *Server) spawn() (*process, error) {
 		return nil, err
 	}
 	defer func() { _ = log.Close() }() // the child has its own copy
-	cmd := exec.Command(filepath.Join(s.binDir, "postgres"), args...)
+	// No context ends it: the one of Start is for the start alone.
+	cmd := exec.CommandContext(context.Background(), filepath.Join(s.binDir, "postgres"), args...)
 	cmd.Dir = s.Dir
 	cmd.Env = append(s.user.environ(), "LANGUAGE="+s.cfg.Language)
 	cmd.Stdout, cmd.Stderr = log, log

@@ -1,6 +1,8 @@
 package pgserver
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -51,7 +53,7 @@ func (u user) environ() []string {
 // prepareDir returns the folder to use: dir, or, if the server's user cannot
 // enter it (a folder below one that only root may enter), one under /var/tmp
 // whose name is derived from dir, so that a later start finds it again.
-func prepareDir(dir, binDir string, u user) (string, error) {
+func prepareDir(ctx context.Context, dir, binDir string, u user) (string, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return "", err
@@ -59,7 +61,7 @@ func prepareDir(dir, binDir string, u user) (string, error) {
 	if err := makeDataDir(dir, u); err != nil {
 		return "", err
 	}
-	err = u.canEnter(dir, binDir)
+	err = u.canEnter(ctx, dir, binDir)
 	if !errors.Is(err, os.ErrPermission) {
 		return dir, err
 	}
@@ -68,7 +70,7 @@ func prepareDir(dir, binDir string, u user) (string, error) {
 	if err := makeDataDir(elsewhere, u); err != nil {
 		return "", err
 	}
-	return elsewhere, u.canEnter(elsewhere, binDir)
+	return elsewhere, u.canEnter(ctx, elsewhere, binDir)
 }
 
 // makeDataDir creates dir for the server's user, unless somebody's files are
@@ -123,11 +125,14 @@ func (u user) uid() int {
 
 // canEnter tries, as the server's user, to run the server's binary inside dir.
 // Trying is the only check that also knows about access lists and mounts.
-func (u user) canEnter(dir, binDir string) error {
-	cmd := exec.Command(filepath.Join(binDir, "postgres"), "--version")
+func (u user) canEnter(ctx context.Context, dir, binDir string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(binDir, "postgres"), "--version")
 	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.credential}
-	return cmd.Run()
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("run PostgreSQL as user %s in %s: %w", cmp.Or(u.name, "of this process"), dir, err)
+	}
+	return nil
 }
 
 // maxSocketPath is the room that the kernel has for the path of a socket: 108

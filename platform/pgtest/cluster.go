@@ -35,13 +35,19 @@ func clusterDSN(t testing.TB) string {
 const dirPrefix = "orderpaid-test-"
 
 // keepFor is how long a failed test's folder is kept, and how long that of a
-// killed one may lie about.
-const keepFor = 24 * time.Hour
+// killed one may lie about: each is a hundred megabytes.
+const keepFor = time.Hour
+
+// A cluster is the private server of this test binary.
+type cluster struct {
+	*pgserver.Server
+	janitor *os.File // held open until this process ends; see startJanitor
+}
 
 // privateServer starts the cluster of this test binary, once. Nobody stops it:
 // it dies with the binary, and the janitor removes its folder. So tests need
 // no TestMain, and an interrupted or killed run leaves nothing behind either.
-var privateServer = sync.OnceValues(func() (*pgserver.Server, error) {
+var privateServer = sync.OnceValues(func() (*cluster, error) {
 	removeStale()
 	dir, err := os.MkdirTemp("", dirPrefix)
 	if err != nil {
@@ -51,15 +57,17 @@ var privateServer = sync.OnceValues(func() (*pgserver.Server, error) {
 	srv, err := pgserver.Start(context.Background(), pgserver.Config{
 		Dir: dir, Unsafe: true, SharedBuffersMB: 128,
 		Settings: map[string]string{
-			"max_wal_size": "256MB", // thrown-away databases would fill the disk with a gigabyte of log
-			"autovacuum":   "off",   // its sessions stop clones; tests are over before tables bloat
+			"max_wal_size": "128MB", // or thrown-away databases fill the disk with a gigabyte of log
+			"min_wal_size": "32MB",
+			"autovacuum":   "off", // its sessions stop clones; tests are over before tables bloat
 		},
 	})
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, err
 	}
-	return srv, startJanitor(srv.Dir)
+	janitor, err := startJanitor(srv.Dir)
+	return &cluster{srv, janitor}, err
 })
 
 // janitorScript waits for the end of its standard input, which is the end of
@@ -74,27 +82,24 @@ done
 [ -e "$1/keep" ] || rm -rf "$1"
 `
 
-// janitorInput is held open until this process ends.
-var janitorInput *os.File
-
-// startJanitor runs the script in a process group of its own, so that a Ctrl-C
-// does not reach it, and without this process's output, for whose end go test
-// would wait.
-func startJanitor(dir string) error {
+// startJanitor returns the other end of the janitor's standard input, which
+// must stay open. The script runs in a process group of its own, so that a
+// Ctrl-C does not reach it, and without this process's output, for whose end
+// go test would wait.
+func startJanitor(dir string) (*os.File, error) {
 	input, ours, err := os.Pipe()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = input.Close() }() // the child has its own copy
-	cmd := exec.Command("/bin/sh", "-c", janitorScript, "janitor", dir)
+	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", janitorScript, "janitor", dir)
 	cmd.Stdin = input
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start janitor: %w", err)
+		return nil, fmt.Errorf("start janitor: %w", err)
 	}
-	janitorInput = ours
-	return nil
+	return ours, nil
 }
 
 // keepCluster makes the private server's folder outlive the test binary, and
@@ -115,7 +120,7 @@ func keepCluster(t testing.TB) {
 }
 
 // removeStale removes what earlier runs have left behind and nobody will look
-// at any more: no test runs for a day.
+// at any more: no test runs for that long.
 func removeStale() {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix+"*"))
 	for _, dir := range dirs {

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,8 +36,8 @@ func newEmpty(t *testing.T) *pgxpool.Pool {
 func TestFiveReplicasMigrateAnEmptyDatabaseAtOnce(t *testing.T) {
 	t.Parallel()
 	pool := newEmpty(t)
-	if err := postgres.CheckMigrated(t.Context(), pool, "messaging"); err == nil || !strings.Contains(err.Error(), "[1]") {
-		t.Errorf("before: got %v, want an error that names version 1", err)
+	if err := postgres.CheckMigrated(t.Context(), pool, "messaging"); err == nil || !strings.Contains(err.Error(), "lacks migrations [1") {
+		t.Errorf("before: got %v, want an error that names what is missing", err)
 	}
 	began := time.Now()
 	var replicas sync.WaitGroup
@@ -53,8 +54,9 @@ func TestFiveReplicasMigrateAnEmptyDatabaseAtOnce(t *testing.T) {
 	}
 	replicas.Wait()
 	t.Logf("five replicas were ready after %v", time.Since(began))
-	if got, want := appliedVersions(t, pool, "goose_messaging"), "0 1"; got != want {
-		t.Errorf("got versions %q, want %q", got, want)
+	applied := strings.Fields(appliedVersions(t, pool, "goose_messaging"))
+	if once := slices.Compact(slices.Clone(applied)); len(once) != len(applied) {
+		t.Errorf("got versions %v, want each once", applied)
 	}
 }
 
@@ -113,6 +115,9 @@ func TestNewerSchemaThanTheProgramIsFine(t *testing.T) {
 	if err := postgres.CheckMigrated(t.Context(), pool, "messaging"); err != nil {
 		t.Error(err)
 	}
+	if err := postgres.Migrate(t.Context(), pool.Config().ConnString(), "messaging"); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestUnknownOwnersAreRefused(t *testing.T) {
@@ -137,8 +142,8 @@ func TestPartitionsAreTheSameInEveryTimeZone(t *testing.T) {
 	for _, zone := range zones {
 		pool := pgtest.New(t, "messaging")
 		got := partitionsMadeIn(t, pool, zone)
-		if strings.Count(got, "\n") != 3*(13+6) {
-			t.Errorf("%s: got %d partitions, want %d:\n%s", zone, strings.Count(got, "\n"), 3*(13+6), got)
+		if got, want := strings.Count(got, "\n"), 3*(1+1+17); got != want { // of three tables: last month, this one, 17 ahead
+			t.Errorf("%s: got %d partitions, want %d", zone, got, want)
 		}
 		if first == "" {
 			first = got

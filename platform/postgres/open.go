@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/attribute"
 )
 
 // Config configures a pool. The zero value works.
@@ -21,8 +22,8 @@ type Config struct {
 	// below the server's max_connections. Defaults to 8.
 	MaxConns int32
 
-	// ApplicationName is what pg_stat_activity and the server's log show.
-	// Defaults to the name of the executable.
+	// ApplicationName is what pg_stat_activity, the server's log and the
+	// pool's metrics show. Defaults to the name of the executable.
 	ApplicationName string
 
 	// StatementTimeout ends a single statement. Defaults to 10 s.
@@ -65,7 +66,7 @@ func Open(ctx context.Context, dsn string, cfg Config) (*pgxpool.Pool, error) {
 	pc.AfterConnect = readTimesInUTC
 	// Parameters of queries are personal data; the tracer leaves them out
 	// unless told otherwise.
-	pc.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTrimSQLInSpanName(), otelpgx.WithDisableAcquireTracer())
+	pc.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithDisableAcquireTracer())
 	if pc.ConnConfig.ConnectTimeout == 0 {
 		pc.ConnConfig.ConnectTimeout = connectTimeout
 	}
@@ -79,7 +80,10 @@ func Open(ctx context.Context, dsn string, cfg Config) (*pgxpool.Pool, error) {
 		pool.Close()
 		return nil, fmt.Errorf("open database %s: %w", pc.ConnConfig.Database, err)
 	}
-	if err := otelpgx.RecordStats(pool); err != nil {
+	// One name for each pool: a service has several on one database, and the
+	// wait for a connection is measured for each.
+	poolName := attribute.String("db.client.connection.pool.name", pc.ConnConfig.RuntimeParams["application_name"])
+	if err := otelpgx.RecordStats(pool, otelpgx.WithStatsAttributes(poolName)); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("measure pool of database %s: %w", pc.ConnConfig.Database, err)
 	}

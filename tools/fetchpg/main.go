@@ -9,6 +9,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -36,7 +37,7 @@ them already, nothing is fetched.
 const envRepository = "ORDERPAID_PG_REPOSITORY"
 
 func main() {
-	binDir, err := run(os.Args[1:], os.Stderr)
+	binDir, err := run(context.Background(), os.Args[1:], os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
@@ -47,7 +48,7 @@ func main() {
 	fmt.Println(binDir)
 }
 
-func run(args []string, log io.Writer) (binDir string, err error) {
+func run(ctx context.Context, args []string, log io.Writer) (binDir string, err error) {
 	flags := flag.NewFlagSet("fetchpg", flag.ContinueOnError)
 	flags.SetOutput(log)
 	flags.Usage = func() {
@@ -68,13 +69,13 @@ func run(args []string, log io.Writer) (binDir string, err error) {
 		return "", err
 	}
 	binDir = filepath.Join(dir, "bin")
-	if answers(binDir) == nil {
+	if answers(ctx, binDir) == nil {
 		return binDir, nil
 	}
 	if _, err := fmt.Fprintf(log, "fetching PostgreSQL %s into %s\n", *version, dir); err != nil {
 		return "", err
 	}
-	if err := fetch(*repository, embedded.PostgresVersion(*version), dir); err != nil {
+	if err := fetch(ctx, *repository, embedded.PostgresVersion(*version), dir); err != nil {
 		return "", fmt.Errorf("fetch PostgreSQL %s: %w", *version, err)
 	}
 	return binDir, nil
@@ -82,7 +83,7 @@ func run(args []string, log io.Writer) (binDir string, err error) {
 
 // fetch downloads and unpacks into a folder beside dir, and renames it at the
 // end: an interrupted run leaves nothing that looks complete.
-func fetch(repository string, version embedded.PostgresVersion, dir string) error {
+func fetch(ctx context.Context, repository string, version embedded.PostgresVersion, dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
@@ -92,8 +93,8 @@ func fetch(repository string, version embedded.PostgresVersion, dir string) erro
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
 	unpacked := filepath.Join(tmp, "postgresql")
-	startErr := startOnce(repository, version, tmp, unpacked)
-	if err := answers(filepath.Join(unpacked, "bin")); err != nil {
+	startErr := startOnce(ctx, repository, version, tmp, unpacked)
+	if err := answers(ctx, filepath.Join(unpacked, "bin")); err != nil {
 		return cmp.Or(startErr, err)
 	}
 	if err := os.RemoveAll(dir); err != nil { // a folder whose binaries do not answer
@@ -106,13 +107,13 @@ func fetch(repository string, version embedded.PostgresVersion, dir string) erro
 // the way to starting a server, which is stopped again at once. As root it
 // fetches and then fails, because PostgreSQL refuses to run as root; so the
 // error counts only if the binaries are not there afterwards.
-func startOnce(repository string, version embedded.PostgresVersion, tmp, unpacked string) error {
+func startOnce(ctx context.Context, repository string, version embedded.PostgresVersion, tmp, unpacked string) error {
 	http.DefaultClient.Timeout = 10 * time.Minute // the library has no deadline of its own
 	// The library leaves its log files in the folder for temporary files.
 	if err := os.Setenv("TMPDIR", tmp); err != nil {
 		return err
 	}
-	port, err := freePort()
+	port, err := freePort(ctx)
 	if err != nil {
 		return err
 	}
@@ -133,8 +134,8 @@ func startOnce(repository string, version embedded.PostgresVersion, tmp, unpacke
 	return db.Stop()
 }
 
-func freePort() (uint32, error) {
-	listener, err := net.Listen("tcp", "localhost:0")
+func freePort(ctx context.Context) (uint32, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "localhost:0")
 	if err != nil {
 		return 0, err
 	}
@@ -143,9 +144,9 @@ func freePort() (uint32, error) {
 }
 
 // answers reports whether both programs in the folder run on this machine.
-func answers(binDir string) error {
+func answers(ctx context.Context, binDir string) error {
 	for _, name := range []string{"initdb", "postgres"} {
-		if err := exec.Command(filepath.Join(binDir, name), "--version").Run(); err != nil {
+		if err := exec.CommandContext(ctx, filepath.Join(binDir, name), "--version").Run(); err != nil {
 			return fmt.Errorf("run %s: %w", name, err)
 		}
 	}

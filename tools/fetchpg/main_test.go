@@ -79,11 +79,11 @@ func TestNothingIsLeftWhenFetchingFails(t *testing.T) {
 func TestHelpAndWrongArguments(t *testing.T) {
 	t.Parallel()
 	var help bytes.Buffer
-	if _, err := run([]string{"--help"}, &help); err == nil || !strings.Contains(help.String(), "usage: fetchpg") {
+	if _, err := run(t.Context(), []string{"--help"}, &help); err == nil || !strings.Contains(help.String(), "usage: fetchpg") {
 		t.Errorf("got %v and %q, want the usage", err, help.String())
 	}
 	for _, args := range [][]string{nil, {"a", "b"}, {"--nosuch", "a"}} {
-		if _, err := run(args, io.Discard); err == nil {
+		if _, err := run(t.Context(), args, io.Discard); err == nil {
 			t.Errorf("%v: got no error", args)
 		}
 	}
@@ -197,7 +197,7 @@ func installedBin(t *testing.T) string {
 	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
 	dirs = append([]string{os.Getenv("ORDERPAID_PG_BIN")}, dirs...)
 	for _, dir := range append(dirs, filepath.SplitList(os.Getenv("PATH"))...) {
-		if dir != "" && answers(dir) == nil {
+		if dir != "" && answers(t.Context(), dir) == nil {
 			return dir
 		}
 	}
