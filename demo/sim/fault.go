@@ -17,12 +17,12 @@ type Fault struct {
 	//	slow    take the whole mail and answer after DelayMS
 	Kind string `json:"kind"`
 
-	Stage   string `json:"stage,omitempty"`    // refuse: hello, recipient or data. Defaults to data
+	Stage   string `json:"stage,omitempty"`    // refuse: hello, sender, recipient or data. Defaults to data
 	Code    int    `json:"code,omitempty"`     // refuse: 400 to 599. Defaults to 451
 	Keep    bool   `json:"keep,omitempty"`     // hang, drop: keep the mail all the same: accepted, and nobody told
 	DelayMS int    `json:"delay_ms,omitempty"` // hang, slow: how long. A hang without it lasts until it is cleared
 	Times   int    `json:"times,omitempty"`    // how often it strikes. 0: until it is cleared
-	To      string `json:"to,omitempty"`       // only recipients whose address contains this; not for stage hello
+	To      string `json:"to,omitempty"`       // only recipients whose address contains this; not for stages hello and sender
 }
 
 // The kinds of faults and the stages of a refusal.
@@ -33,6 +33,7 @@ const (
 	slow   = "slow"
 
 	atHello     = "hello"
+	atSender    = "sender"
 	atRecipient = "recipient"
 	atData      = "data"
 )
@@ -50,8 +51,8 @@ func (f *Fault) complete() error {
 	switch {
 	case !slices.Contains([]string{refuse, hang, drop, slow}, f.Kind):
 		return fmt.Errorf("kind %q is none of refuse, hang, drop, slow", f.Kind)
-	case f.Kind == refuse && !slices.Contains([]string{atHello, atRecipient, atData}, f.Stage):
-		return fmt.Errorf("stage %q is none of hello, recipient, data", f.Stage)
+	case f.Kind == refuse && !slices.Contains([]string{atHello, atSender, atRecipient, atData}, f.Stage):
+		return fmt.Errorf("stage %q is none of hello, sender, recipient, data", f.Stage)
 	case f.Kind == refuse && (f.Code < 400 || f.Code > 599):
 		return fmt.Errorf("code %d is not between 400 and 599", f.Code)
 	case f.DelayMS < 0 || f.delay() > maxDelay:

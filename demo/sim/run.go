@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 
 	"golang.org/x/sync/errgroup"
 
@@ -23,31 +24,66 @@ type Config struct {
 
 // Run serves until ctx is done.
 func Run(ctx context.Context, cfg Config) error {
+	w, err := Listen(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx)
+}
+
+// A World is the outside with its addresses taken: what was asked for as port
+// 0 has a number, and who connects before Run waits.
+type World struct {
+	box      *mailbox
+	mail     *mailServer
+	provider *provider
+	handler  http.Handler
+
+	smtpListener, httpListener net.Listener
+}
+
+// Listen opens what Run serves. Run closes it.
+func Listen(ctx context.Context, cfg Config) (*World, error) {
 	if cfg.KeepMails < 1 {
-		return fmt.Errorf("keep-mails is %d, must be at least 1", cfg.KeepMails)
+		return nil, fmt.Errorf("keep-mails is %d, must be at least 1", cfg.KeepMails)
 	}
 	signer, err := newSigner(string(cfg.WebhookSecret))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	box, err := openMailbox(cfg.MailFile, cfg.KeepMails)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer box.close()
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.SMTPAddr)
+	var lc net.ListenConfig
+	smtpListener, err := lc.Listen(ctx, "tcp", cfg.SMTPAddr)
 	if err != nil {
-		return fmt.Errorf("listen for mail on %s: %w", cfg.SMTPAddr, err)
+		box.close()
+		return nil, fmt.Errorf("listen for mail on %s: %w", cfg.SMTPAddr, err)
 	}
-
-	faults := newFaults()
-	mail := newMailServer(box, faults)
-	provider := newProvider(cfg.WebhookURL, signer)
+	httpListener, err := lc.Listen(ctx, "tcp", cfg.HTTPAddr)
+	if err != nil {
+		box.close()
+		smtpListener.Close()
+		return nil, fmt.Errorf("listen for requests on %s: %w", cfg.HTTPAddr, err)
+	}
+	faults, provider := newFaults(), newProvider(cfg.WebhookURL, signer)
 	outside := &api{box: box, faults: faults, provider: provider}
+	return &World{box, newMailServer(box, faults), provider, outside.routes(), smtpListener, httpListener}, nil
+}
 
+// SMTPAddr returns where mail is accepted.
+func (w *World) SMTPAddr() string { return w.smtpListener.Addr().String() }
+
+// HTTPAddr returns where everything else is asked for.
+func (w *World) HTTPAddr() string { return w.httpListener.Addr().String() }
+
+// Run serves until ctx is done.
+func (w *World) Run(ctx context.Context) error {
+	defer w.box.close()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return mail.run(ctx, listener) })
-	g.Go(func() error { return provider.run(ctx) })
-	g.Go(func() error { return httpserver.Run(ctx, cfg.HTTPAddr, outside.routes()) })
+	g.Go(func() error { return w.mail.run(ctx, w.smtpListener) })
+	g.Go(func() error { return w.provider.run(ctx) })
+	g.Go(func() error { return httpserver.Serve(ctx, w.httpListener, w.handler) })
 	return g.Wait()
 }

@@ -5,11 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/smtp"
-	"path/filepath"
 	"testing"
 )
 
@@ -24,33 +21,23 @@ type world struct {
 // start runs everything until the test ends. shop is where payments are announced.
 func start(t *testing.T, shop string) world {
 	t.Helper()
-	s, err := newSigner(testSecret)
+	w, err := Listen(t.Context(), Config{
+		HTTPAddr: "127.0.0.1:0", SMTPAddr: "127.0.0.1:0", KeepMails: 1000,
+		WebhookURL: shop, WebhookSecret: testSecret,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	box := openBox(t, filepath.Join(t.TempDir(), "mails"), 1000)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	outside := &api{box: box, faults: newFaults(), provider: newProvider(shop, s)}
-	mail := newMailServer(box, outside.faults)
-
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 2)
-	go func() { ended <- mail.run(ctx, listener) }()
-	go func() { ended <- outside.provider.run(ctx) }()
-	server := httptest.NewServer(outside.routes())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
 	t.Cleanup(func() {
-		server.Close()
 		cancel()
-		for range 2 {
-			if err := <-ended; err != nil {
-				t.Errorf("the world ended with %v", err)
-			}
+		if err := <-ended; err != nil {
+			t.Errorf("the world ended with %v", err)
 		}
 	})
-	return world{httpURL: server.URL, smtpAddr: listener.Addr().String()}
+	return world{httpURL: "http://" + w.HTTPAddr(), smtpAddr: w.SMTPAddr()}
 }
 
 // call makes a request and decodes the answer into out, unless that is nil.

@@ -74,6 +74,9 @@ type session struct {
 }
 
 func (s *session) Mail(from string, _ *smtp.MailOptions) error {
+	if fault, _, hit := s.faults.strike(atSender); hit {
+		return refusal(fault)
+	}
 	s.from = from
 	return nil
 }

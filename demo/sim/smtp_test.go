@@ -44,6 +44,7 @@ func TestARefusedMailIsNotKept(t *testing.T) {
 	for name, fault := range map[string]Fault{
 		"for now, after the text":  {Kind: refuse, Code: 451, Times: 1},
 		"for good, after the text": {Kind: refuse, Code: 554, Times: 1},
+		"by the sender":            {Kind: refuse, Stage: atSender, Code: 550, Times: 1},
 		"by the recipient":         {Kind: refuse, Stage: atRecipient, Code: 550, Times: 1},
 		// Two times: a client that is refused at EHLO tries HELO.
 		"before anything": {Kind: refuse, Stage: atHello, Code: 421, Times: 2},
