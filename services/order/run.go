@@ -15,7 +15,7 @@ import (
 
 // Config configures the service.
 type Config struct {
-	process.Service `set:"http_addr=127.0.0.1:8080" set:"ops_addr=127.0.0.1:9080"`
+	process.Service `kong:"set='http_addr=127.0.0.1:8080',set='ops_addr=127.0.0.1:9080'"`
 
 	WebhookSecrets []process.Secret `name:"webhook-secrets" env:"WEBHOOK_SECRETS" required:"" placeholder:"WHSEC,..." help:"The secrets with which the payment provider may sign, whsec_ and base64 each. Several while they are rotated."`
 
