@@ -186,6 +186,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
 	owner text; lower_month timestamp; partition text; made integer := 0;
 BEGIN
+	PERFORM pg_advisory_xact_lock(hashtext('message_prepare_partitions')); -- two at once would make the same table
 	FOREACH owner IN ARRAY ARRAY['message_outbox', 'message_outbox_publication', 'message_inbox'] LOOP
 		FOR i IN -1..months_ahead LOOP
 			lower_month := date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => i);

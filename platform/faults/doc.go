@@ -12,6 +12,19 @@
 // is flushed, no lease is given back. That is what a crash is, and what a
 // returned error or a panic is not.
 //
+// # Points
+//
+//	relay.before_publish              a batch is read and nothing of it sent
+//	relay.after_ack_before_mark       the broker has it, the queue does not know
+//	relay.inside_takeover             shards are claimed in the database, not yet in the process
+//	consumer.before_commit            effects written, nothing committed
+//	consumer.after_commit_before_ack  effects committed, the broker does not know
+//	consumer.after_ack                acknowledgements sent, perhaps not arrived
+//	failure.before_commit             a failure written, not committed
+//	failure.after_commit_before_ack   a failure committed, the broker does not know
+//	failure.after_retry               a recorded event applied and its row resolved
+//	replay.after_apply_before_done    replayed events applied, their items still open
+//
 // There is no registry: a point is the string at its call, and its name says
 // who, when, and between what. A test compares the code with the list of points
 // in this comment.

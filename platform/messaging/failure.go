@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"orderpaid/platform/faults"
 	"orderpaid/platform/postgres"
 )
 
@@ -132,6 +133,7 @@ func (c *Consumer) settle(ctx context.Context, f failure, deliveries ...Delivery
 	for attempt := 0; ; attempt++ {
 		duplicate, err := c.settleOnce(ctx, f)
 		if err == nil {
+			faults.Hit("failure.after_commit_before_ack")
 			if !duplicate {
 				c.report(ctx, f)
 			}
@@ -168,7 +170,11 @@ func (c *Consumer) settleOnce(ctx context.Context, f failure) (duplicate bool, e
 				return nil
 			}
 		}
-		return c.record(ctx, tx, f)
+		if err := c.record(ctx, tx, f); err != nil {
+			return err
+		}
+		faults.Hit("failure.before_commit")
+		return nil
 	})
 	if err == nil && f.blocking && !duplicate {
 		c.troubled.Store(true)

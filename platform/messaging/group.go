@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"orderpaid/platform/faults"
 	"orderpaid/platform/postgres"
 )
 
@@ -116,6 +117,8 @@ func (c *Consumer) run(ctx context.Context, items []*item) error {
 	for attempt := 0; ; attempt++ {
 		err := c.commit(ctx, items)
 		if err == nil {
+			faults.Hit("consumer.after_commit_before_ack")
+			defer faults.Hit("consumer.after_ack")
 			return c.answer(ctx, items)
 		}
 		if errors.Is(err, errPlaceLost) {
@@ -158,7 +161,11 @@ func (c *Consumer) commit(ctx context.Context, items []*item) error {
 		if err != nil {
 			return err
 		}
-		return c.park(ctx, tx, waiting)
+		if err := c.park(ctx, tx, waiting); err != nil {
+			return err
+		}
+		faults.Hit("consumer.before_commit")
+		return nil
 	})
 	if err != nil {
 		span.SetAttributes(attribute.String("error.type", codeOf(err)))

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"orderpaid/platform/faults"
 )
 
 // lanes is how many batches a relay has on the way at once. Shard s belongs to
@@ -144,6 +146,7 @@ func (l *shardLeases) balance(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	faults.Hit("relay.inside_takeover")
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for shard, lease := range claimed {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"orderpaid/platform/faults"
 	"orderpaid/platform/postgres"
 )
 
@@ -292,6 +293,7 @@ func (c *Consumer) retryOnce(ctx context.Context, id int64, stored *storedFailur
 		return err
 	})
 	if err == nil && !it.waiting {
+		faults.Hit("failure.after_retry")
 		c.meters.done(ctx, it)
 	}
 	return err

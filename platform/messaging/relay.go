@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
+
+	"orderpaid/platform/faults"
 )
 
 // RelayConfig tunes a [Relay]. The zero value works.
@@ -255,6 +257,7 @@ func (l *relayLane) step(ctx context.Context) (moved int, err error) {
 	if err != nil || len(rows) == 0 {
 		return 0, err
 	}
+	faults.Hit("relay.before_publish")
 	receipts := l.publish(ctx, rows, batch.until)
 	return l.settle(ctx, batch, rows, receipts)
 }

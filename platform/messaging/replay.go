@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"orderpaid/platform/faults"
 	"orderpaid/platform/postgres"
 )
 
@@ -302,6 +303,7 @@ func (c *Consumer) replayItems(ctx context.Context, id uuid.UUID, items []replay
 	if err := c.apply(ctx, deliveries); err != nil {
 		return err
 	}
+	faults.Hit("replay.after_apply_before_done")
 	if _, err := c.pool.Exec(ctx, sqlItemsDone, id, c.name, positions, skipped); err != nil {
 		return fmt.Errorf("record %d replayed events: %w", len(items), err)
 	}

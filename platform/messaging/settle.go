@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"orderpaid/platform/faults"
 )
 
 // settle records what the broker said: evidence for what it stored, a place
@@ -26,6 +28,7 @@ func (l *relayLane) settle(ctx context.Context, batch batchLease, rows []pending
 			broken = receipt.Err
 		}
 	}
+	faults.Hit("relay.after_ack_before_mark")
 	if err := l.mark(ctx, stored); err != nil {
 		return 0, err
 	}

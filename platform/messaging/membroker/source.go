@@ -17,7 +17,7 @@ type durable struct {
 	position   int // how much of the log has been delivered or skipped
 	unanswered map[uint64]*attempt
 	answered   map[uint64]bool // acknowledged
-	forced     []uint64 // what DeliverNext asked for
+	forced     []uint64        // what DeliverNext asked for
 	deleted    bool
 }
 

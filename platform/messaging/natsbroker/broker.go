@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"regexp"
 	"sync"
 	"time"
@@ -90,7 +91,8 @@ type Broker struct {
 
 	mu        sync.Mutex
 	lost      chan struct{} // closed when the present TCP connection breaks
-	violation violation
+	failure   report        // the last error that was logged
+	violation report        // the last thing that the server did not permit
 	sources   map[*source]struct{}
 	closing   bool
 }
@@ -100,9 +102,9 @@ var (
 	_ messaging.Subscriber = (*Broker)(nil)
 )
 
-// A violation is the last thing that the server did not permit. It reports
-// such things out of band; the request itself just gets no answer.
-type violation struct {
+// A report is an error that belongs to no call. That something is not
+// permitted comes this way: the request itself just gets no answer.
+type report struct {
 	err error
 	at  time.Time
 }
@@ -121,7 +123,7 @@ func Connect(ctx context.Context, cfg Config) (*Broker, error) {
 	b := &Broker{cfg: cfg, closed: make(chan struct{}), lost: make(chan struct{}), sources: map[*source]struct{}{}}
 	b.nc, err = nats.Connect(cfg.URL, b.options(ctx)...)
 	if err != nil {
-		return nil, fmt.Errorf("connect to nats as %s: %w", cfg.Name, err)
+		return nil, fmt.Errorf("connect to nats as %s: %w", cfg.Name, withoutURL(err))
 	}
 	b.js, err = jetstream.New(b.nc,
 		jetstream.WithPublishAsyncTimeout(cfg.AttemptTimeout), // also frees what a caller gave up on
@@ -131,6 +133,16 @@ func Connect(ctx context.Context, cfg Config) (*Broker, error) {
 		return nil, fmt.Errorf("open jetstream: %w", err)
 	}
 	return b, nil
+}
+
+// withoutURL keeps credentials out of the message of an address that cannot be
+// parsed.
+func withoutURL(err error) error {
+	var parsing *url.Error
+	if errors.As(err, &parsing) {
+		return parsing.Err
+	}
+	return err
 }
 
 func (b *Broker) options(ctx context.Context) []nats.Option {
@@ -237,11 +249,17 @@ func (b *Broker) connectionClosed() {
 
 // failed hears of errors that belong to no call.
 func (b *Broker) failed(err error) {
-	b.cfg.Logger.Error("nats reports an error", "client", b.cfg.Name, "error", err)
+	b.mu.Lock()
+	news := b.failure.err == nil || b.failure.err.Error() != err.Error() || time.Since(b.failure.at) > time.Minute
+	if news {
+		b.failure = report{err: err, at: time.Now()}
+	}
 	if errors.Is(err, nats.ErrPermissionViolation) {
-		b.mu.Lock()
-		b.violation = violation{err: err, at: time.Now()}
-		b.mu.Unlock()
+		b.violation = report{err: err, at: time.Now()}
+	}
+	b.mu.Unlock()
+	if news { // a hint that is not permitted fails a thousand times a second
+		b.cfg.Logger.Error("nats reports an error", "client", b.cfg.Name, "error", err)
 	}
 }
 

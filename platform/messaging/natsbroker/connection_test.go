@@ -38,6 +38,23 @@ func TestAServiceMayStartBeforeTheServer(t *testing.T) {
 	requireStored(t, s, 3) // what was refused while disconnected did not surface later
 }
 
+func TestCloseReturnsWhileTheServerIsAway(t *testing.T) {
+	t.Parallel()
+	s := natstest.New(t)
+	ensure(t, s, natsbroker.Topology{})
+	b := connect(t, s.URL(), natsbroker.Config{})
+	source := subscribe(t, b)
+	s.Stop()
+	never := connect(t, s.URL(), natsbroker.Config{})
+	begin := time.Now()
+	source.Close()
+	b.Close()
+	never.Close()
+	if took := time.Since(begin); took > patience/2 {
+		t.Errorf("it took %v", took)
+	}
+}
+
 func TestRefusedCredentialsCloseTheConnectionForGood(t *testing.T) {
 	t.Parallel()
 	s := natstest.New(t, func(o *server.Options) { o.Username, o.Password = "shop", "secret" })
@@ -57,15 +74,18 @@ func TestABadConfigurationFailsAtTheStart(t *testing.T) {
 	tests := map[string]natsbroker.Config{
 		"no name":         {URL: "nats://127.0.0.1:4222"},
 		"a dot in a name": {URL: "nats://127.0.0.1:4222", Name: "a.b"},
-		"a bad address":   {URL: "nats://127.0.0.1:port", Name: "a"},
+		"a bad address":   {URL: "nats://me:secret@127.0.0.1:port", Name: "a"},
 		"a bad stream":    {URL: "nats://127.0.0.1:4222", Name: "a", Stream: "E VENTS"},
 		"a short expiry":  {URL: "nats://127.0.0.1:4222", Name: "a", PullExpiry: time.Millisecond},
 		"a bad prefetch":  {URL: "nats://127.0.0.1:4222", Name: "a", Prefetch: -1},
 	}
 	for name, cfg := range tests {
-		if b, err := natsbroker.Connect(t.Context(), cfg); err == nil {
+		b, err := natsbroker.Connect(t.Context(), cfg)
+		if err == nil {
 			b.Close()
 			t.Errorf("%s: connected", name)
+		} else if strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: the error holds the password: %v", name, err)
 		}
 	}
 }

@@ -16,20 +16,27 @@ import (
 
 // Bounds of one atomic batch.
 const (
+	// minBatchMessages is where a batch begins to pay. The server stages each
+	// batch in a store of its own: about four syncs and a folder, whatever its
+	// size, against one sync for a message. Measured: 2 messages 5 ms against
+	// 1.5 ms, 8 messages 14 ms against 4 ms, 32 messages 17 ms against 48 ms,
+	// 1000 messages 35 ms against 170 ms or more.
+	minBatchMessages = 12
+
 	maxBatchMessages = 1000     // the server takes no more
 	maxBatchBytes    = 16 << 20 // it stages the batch on disk, but reads it through one buffer
 )
 
 // Publish implements [messaging.Publisher].
 //
-// Messages go in atomic batches: the server stores a batch whole or not at
-// all, with one fsync, which makes "acknowledged means on disk" ten times
-// cheaper than message by message. Two things make a batch fail although
+// Messages go in atomic batches, unless they are few: the server stores a
+// batch whole or not at all, with one fsync, which makes "acknowledged means
+// on disk" ten times cheaper than message by message. Two things make a batch fail although
 // nothing is wrong: it holds an id that is stored already, because an earlier
 // attempt got through; and its answer is lost. In both cases the same messages
 // go once more under the same ids, each for itself (see [call.sendInWaves]).
 func (b *Broker) Publish(ctx context.Context, messages []messaging.Message) []messaging.Receipt {
-	c := &call{b: b, messages: messages, receipts: make([]messaging.Receipt, len(messages)), stopped: map[string]bool{}}
+	c := &call{b: b, messages: messages, receipts: make([]messaging.Receipt, len(messages)), stopped: map[string]int{}}
 	if !b.nc.IsConnected() {
 		for i := range messages {
 			c.fail(i, unavailable(errNotConnected))
@@ -49,18 +56,23 @@ type call struct {
 	b        *Broker
 	messages []messaging.Message
 	receipts []messaging.Receipt
-	stopped  map[string]bool // keys of which a message was not acknowledged
+	stopped  map[string]int // for each key, its first message that was not acknowledged
 }
 
-// fail gives message i its error, and stops its key: what comes later under
-// that key must not overtake it.
+// fail gives message i its error, and stops its key there.
 func (c *call) fail(i int, err error) {
-	key := c.messages[i].Key
-	if c.stopped[key] {
-		err = messaging.ErrBehind
-	}
-	c.stopped[key] = true
 	c.receipts[i].Err = err
+	key := c.messages[i].Key
+	if at, stopped := c.stopped[key]; !stopped || i < at {
+		c.stopped[key] = i
+	}
+}
+
+// behind reports whether an earlier message of the same key was not
+// acknowledged: message i must not overtake it.
+func (c *call) behind(i int) bool {
+	at, stopped := c.stopped[c.messages[i].Key]
+	return stopped && at < i
 }
 
 func (c *call) stored(i int, sequence uint64, duplicate bool) {
@@ -76,8 +88,8 @@ func (c *call) batch(from int) (batch []int, next int) {
 		if len(batch) == maxBatchMessages || bytes+len(m.Data) > maxBatchBytes && len(batch) > 0 {
 			return batch, i
 		}
-		if c.stopped[m.Key] {
-			c.fail(i, nil)
+		if c.behind(i) {
+			c.fail(i, messaging.ErrBehind)
 			continue
 		}
 		if err := c.b.check(m); err != nil {
@@ -104,34 +116,27 @@ func (b *Broker) check(m *messaging.Message) error {
 
 // send publishes one batch and, where that tells too little, its messages.
 func (c *call) send(ctx context.Context, batch []int) {
-	switch len(batch) {
-	case 0:
-		return
-	case 1:
+	if len(batch) < minBatchMessages {
 		c.sendInWaves(ctx, batch, nil)
 		return
 	}
 	start := time.Now()
 	err := c.sendAtomic(ctx, batch)
+	if denied := c.b.violationSince(start); denied != nil && errors.Is(err, messaging.ErrUnknownOutcome) {
+		err = unavailable(denied)
+	}
 	switch {
 	case err == nil:
-	case errors.Is(err, messaging.ErrUnavailable):
-		for _, i := range batch {
-			c.fail(i, err)
-		}
+		return
 	case errors.Is(err, messaging.ErrRefused): // nothing is stored; which message it was, each says for itself
 		c.sendInWaves(ctx, batch, nil)
-	default: // all may be stored, or none
-		if denied := c.b.violationSince(start); denied != nil {
-			err = unavailable(denied)
-		} else if ctx.Err() == nil && c.b.nc.IsConnected() {
-			c.sendInWaves(ctx, batch, err)
-			return
-		}
-		for _, i := range batch {
-			c.receipts[i].Err = err
-			c.stopped[c.messages[i].Key] = true
-		}
+		return
+	case errors.Is(err, messaging.ErrUnknownOutcome) && ctx.Err() == nil && c.b.nc.IsConnected():
+		c.sendInWaves(ctx, batch, err)
+		return
+	}
+	for _, i := range batch { // all the same: none is stored, or nobody knows of any
+		c.fail(i, err)
 	}
 }
 

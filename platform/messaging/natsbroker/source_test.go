@@ -1,6 +1,7 @@
 package natsbroker_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -224,4 +225,37 @@ func TestADurableOfAnotherKindOfLifeIsNotBound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+func TestLargeEventsAreBoundedByTheirBytes(t *testing.T) {
+	t.Parallel()
+	s := natstest.New(t)
+	ensure(t, s, natsbroker.Topology{})
+	b := connect(t, s.URL(), natsbroker.Config{})
+	const count, bound = 160, 32 << 20 / messaging.MaxEventBytes
+	list := messages(count, count)
+	for i := range list {
+		list[i].Data = bytes.Repeat([]byte("x"), messaging.MaxEventBytes)
+	}
+	publishAll(t, b, list)
+	source := subscribe(t, b)
+	consumer, err := admin(t, s.URL()).Consumer(within(t), natsbroker.DefaultStream, awarder.Durable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flying int
+	poll(t, "the buffer is full", func() bool {
+		info, err := consumer.Info(within(t))
+		if err != nil {
+			t.Error(err)
+			return true
+		}
+		before := flying
+		flying = info.NumAckPending
+		return flying > bound/2 && flying == before
+	})
+	if flying > bound {
+		t.Errorf("%d events of %d bytes are in flight, want at most %d", flying, messaging.MaxEventBytes, bound)
+	}
+	fetchAll(t, source, count)
 }

@@ -111,7 +111,7 @@ func PlanTopology(ctx context.Context, url string, t Topology) ([]Change, error)
 func withJetStream(ctx context.Context, url string, use func(jetstream.JetStream) error) error {
 	nc, err := nats.Connect(url, nats.Name("topology"), nats.CustomInboxPrefix("_INBOX_topology"))
 	if err != nil {
-		return fmt.Errorf("topology: connect to nats: %w", err)
+		return fmt.Errorf("topology: connect to nats: %w", withoutURL(err))
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)

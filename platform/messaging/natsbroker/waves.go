@@ -61,7 +61,7 @@ func (c *call) sendWave(ctx context.Context, wave []int, earlier error) {
 	futures := make([]jetstream.PubAckFuture, len(wave))
 	for n, i := range wave {
 		switch {
-		case c.stopped[c.messages[i].Key]:
+		case c.behind(i):
 			c.failAfter(i, messaging.ErrBehind, earlier)
 		case ctx.Err() != nil:
 			c.failAfter(i, unavailable(fmt.Errorf("not sent: %w", ctx.Err())), earlier)
@@ -94,9 +94,7 @@ func (c *call) sendWave(ctx context.Context, wave []int, earlier error) {
 // failAfter is fail for a message that an earlier attempt may have stored.
 func (c *call) failAfter(i int, err, earlier error) {
 	if earlier != nil && !errors.Is(err, messaging.ErrRefused) {
-		c.receipts[i].Err = earlier
-		c.stopped[c.messages[i].Key] = true
-		return
+		err = earlier
 	}
 	c.fail(i, err)
 }
