@@ -81,7 +81,7 @@ func check(t *testing.T, changes map[string]string) []string {
 
 func TestATruePageHasNoFindings(t *testing.T) {
 	t.Parallel()
-	page := "`platform/messaging/outbox.go` `outbox.go` `platform/*/*.go` `Outbox.Add` `messaging.Outbox` `Wake` `sqlStage` `uuid.UUID`\n" +
+	page := "`platform/messaging/outbox.go` `outbox.go` `platform/*/*.go` `Outbox.Add` `messaging.Outbox` `Wake`, `sqlStage` in `platform/messaging/outbox.go` `sqlStage` `uuid.UUID`\n" +
 		"`message_outbox` `message_outbox.event_id` `shop_outbox_publish_lag_seconds` `SMTP_ADDR` `TestAnEventIsStagedOnce`\n" +
 		"`GET /v1/orders/{order_id}` `/v1/orders/{id}` `scripts/demo --orders 5` `scripts/test --only` `github.com/google/uuid` `--orders`\n" +
 		"```sh\nSMTP_ADDR=x scripts/demo --orders=5   # a comment\nmake check\ngo test ./...\n.orderpaid/bin/demo run\n```\n" +
@@ -118,6 +118,7 @@ func TestEveryKindOfNameThatDoesNotExistIsFound(t *testing.T) {
 		"```sh\nbrew install it\n```":              "there is no program `brew`",
 		"```go\nmessaging.Inbox{}\n```":            "there is no `messaging.Inbox`",
 		"```sql\nSELECT * FROM message_inbox\n```": "there is no table or column `message_inbox`",
+		"`Outbox.Add` in `outbox_test.go`":         "`Outbox.Add` is not in `outbox_test.go`",
 		"[a page](gone.md)":                        "dead link to `gone.md`",
 		"[a part](02-guarantees.md#price)":         "no heading for the link `02-guarantees.md#price`",
 	} {

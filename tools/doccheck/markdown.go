@@ -15,6 +15,7 @@ type page struct {
 	path     string
 	headings []heading
 	spans    []span  // `code` within prose
+	homes    []home  // "`name` in `file.go`"
 	blocks   []block // fenced code
 	links    []span  // targets
 	text     string  // all of it
@@ -28,6 +29,11 @@ type heading struct {
 type span struct {
 	line int
 	text string
+}
+
+type home struct {
+	line       int
+	name, file string
 }
 
 type block struct {
@@ -71,6 +77,7 @@ var (
 	fence       = regexp.MustCompile("^\\s*(```+|~~~+)\\s*([A-Za-z]*)")
 	headingLine = regexp.MustCompile(`^(#{1,6})\s+(.+?)\s*#*$`)
 	codeSpan    = regexp.MustCompile("(`+)([^`].*?)`+")
+	homeOfName  = regexp.MustCompile("`([\\w.]+)` in `([\\w./-]+\\.go)`")
 	linkTarget  = regexp.MustCompile(`\]\(\s*<?([^)\s>]+)>?[^)]*\)`)
 )
 
@@ -102,6 +109,9 @@ func (p *page) parseLine(number int, line string) {
 	}
 	for _, m := range codeSpan.FindAllStringSubmatch(line, -1) {
 		p.spans = append(p.spans, span{number, strings.TrimSpace(m[2])})
+	}
+	for _, m := range homeOfName.FindAllStringSubmatch(line, -1) {
+		p.homes = append(p.homes, home{number, m[1], m[2]})
 	}
 	for _, m := range linkTarget.FindAllStringSubmatch(codeSpan.ReplaceAllString(line, ""), -1) {
 		p.links = append(p.links, span{number, m[1]})

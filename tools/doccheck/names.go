@@ -17,6 +17,11 @@ func (s *sources) names(p page) []Finding {
 	for _, sp := range p.spans {
 		report(sp.line, s.judgeSpan(sp.text))
 	}
+	for _, h := range p.homes {
+		if files := s.homes[h.name]; files != nil && !files[path.Base(h.file)] {
+			report(h.line, quote(h.name)+" is not in "+quote(h.file))
+		}
+	}
 	for _, b := range p.blocks {
 		for i, line := range b.lines {
 			switch b.language {
@@ -58,7 +63,7 @@ var tokenPattern = regexp.MustCompile(`--[a-z][a-z0-9-]*|[A-Za-z0-9_./*{}-]+`)
 func tokens(text string) []string { return tokenPattern.FindAllString(text, -1) }
 
 var (
-	number    = regexp.MustCompile(`^[0-9][0-9_.,a-zA-Z]*$`)
+	number    = regexp.MustCompile(`^[pv]?[0-9][0-9_.,a-zA-Z]*$`)
 	fileName  = regexp.MustCompile(`^[\w*.-]+\.(go|sql|md|json|yaml|yml|mod|sum|sh|txt|conf)$|^(Makefile|Dockerfile|LICENSE)$`)
 	dotted    = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$`)
 	variable  = regexp.MustCompile(`^[A-Z][A-Z0-9]*(_[A-Z0-9]+)+$`)
@@ -134,7 +139,7 @@ func (s *sources) judgeDotted(word string) string {
 
 func (s *sources) judgeAll(word string, parts []string) string {
 	for _, part := range parts {
-		if len(part) > 2 && !s.words[part] && !s.decls[part] {
+		if len(part) > 2 && !number.MatchString(part) && !s.words[part] && !s.decls[part] {
 			return "there is no " + quote(part) + " as in " + quote(word)
 		}
 	}

@@ -22,6 +22,7 @@ type sources struct {
 	files   map[string]bool            // files and folders, relative to the root
 	bases   map[string]bool            // the last element of each
 	decls   map[string]bool            // Outbox, Outbox.Add, messaging.Outbox, messaging.Outbox.Add, sqlStage
+	homes   map[string]map[string]bool // of each declared name: base names of the files that declare it
 	tests   map[string]bool            // tests, fuzz tests, benchmarks and examples
 	words   map[string]bool            // words of Go code, string literals, SQL, JSON, YAML and scripts
 	routes  map[string]bool            // /v1/orders/{}
@@ -40,7 +41,7 @@ var foreignWords string
 var skipped = map[string]bool{".git": true, ".orderpaid": true, "node_modules": true}
 
 func readSources(root string) (*sources, error) {
-	s := &sources{files: map[string]bool{}, bases: map[string]bool{}, decls: map[string]bool{}, tests: map[string]bool{},
+	s := &sources{files: map[string]bool{}, bases: map[string]bool{}, decls: map[string]bool{}, homes: map[string]map[string]bool{}, tests: map[string]bool{},
 		words: map[string]bool{}, routes: map[string]bool{}, flags: map[string]map[string]bool{}, verbs: map[string]map[string]bool{},
 		targets: map[string]bool{}, imports: map[string]bool{}, modules: map[string]bool{}, foreign: map[string]bool{}}
 	for line := range strings.Lines(foreignWords) {
@@ -146,7 +147,7 @@ func (s *sources) readGo(file, name string) error {
 		s.imports[imported] = true
 	}
 	for _, decl := range parsed.Decls {
-		s.addDecl(pkg, decl)
+		s.addDecl(pkg, path.Base(name), decl)
 	}
 	ast.Inspect(parsed, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -185,8 +186,12 @@ func (s *sources) addLiteral(quoted string) {
 }
 
 // addDecl notes what a declaration makes nameable, with and without its package.
-func (s *sources) addDecl(pkg string, decl ast.Decl) {
-	add := func(name string) { s.decls[name], s.decls[pkg+"."+name] = true, true }
+func (s *sources) addDecl(pkg, file string, decl ast.Decl) {
+	add := func(name string) {
+		s.decls[name], s.decls[pkg+"."+name] = true, true
+		put(s.homes, name, file)
+		put(s.homes, pkg+"."+name, file)
+	}
 	switch d := decl.(type) {
 	case *ast.FuncDecl:
 		name := d.Name.Name
