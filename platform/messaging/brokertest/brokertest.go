@@ -48,6 +48,7 @@ func Run(t *testing.T, start func(*testing.T, Setup) Harness) {
 		{"ADuplicateInsideABatchStoresTheRest", duplicateInsideBatch},
 		{"ALostAnswerThenTheSameIDsStoresOnce", lostAnswerStoresOnce},
 		{"NothingOvertakesAMessageThatWasNotStored", nothingOvertakes},
+		{"AnyMixtureOfGoodAndBadKeepsTheRule", anyMixture},
 		{"WhatCanNeverBeStoredIsRefused", neverStorableIsRefused},
 		{"NothingIsSentWhenTheContextIsDone", nothingSentWhenDone},
 		{"ConcurrentPublishersKeepEachKeysOrder", concurrentPublishers},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -178,6 +179,64 @@ func nothingOvertakes(t *testing.T, new startFunc) {
 	list[2].Subject = sound
 	publish(t, h, list[2], list[3], list[5])
 	requireOrder(t, fetch(t, bind(t, h, awarder), len(list)))
+}
+
+// anyMixture publishes random lists with random bad messages among them, until
+// only good ones are left. Of each key a prefix is stored, then one message is
+// refused, and nothing behind it was sent.
+func anyMixture(t *testing.T, new startFunc) {
+	h := start(t, new, longWait, awarder)
+	random := rand.New(rand.NewPCG(1, 2))
+	total := 0
+	for range 25 {
+		list := messages(1+random.IntN(60), 1+random.IntN(6))
+		good := make([]string, len(list))
+		for i := range list {
+			good[i] = list[i].Subject
+			if random.IntN(12) == 0 {
+				list[i].Subject = "not one of an event"
+			}
+		}
+		total += len(list)
+		for receipts := try(t, h, list...); ; receipts = try(t, h, list...) {
+			requirePrefixes(t, list, receipts)
+			repaired := 0
+			for i := range list {
+				if errors.Is(receipts[i].Err, messaging.ErrRefused) {
+					list[i].Subject = good[i]
+					repaired++
+				}
+			}
+			if repaired == 0 {
+				break
+			}
+		}
+	}
+	source := bind(t, h, awarder)
+	got := fetch(t, source, total)
+	ackAll(t, got)
+	fetchNothing(t, source, shortWait)
+}
+
+func requirePrefixes(t *testing.T, list []messaging.Message, receipts []messaging.Receipt) {
+	t.Helper()
+	last := map[string]uint64{}
+	stopped := map[string]bool{}
+	for i, r := range receipts {
+		key := list[i].Key
+		switch {
+		case r.Err == nil && stopped[key]:
+			t.Fatalf("message %d of %s is stored, an earlier one is not", i, key)
+		case r.Err == nil && r.Sequence <= last[key]:
+			t.Fatalf("message %d of %s is at %d, the one before at %d", i, key, r.Sequence, last[key])
+		case r.Err != nil && !stopped[key] && !errors.Is(r.Err, messaging.ErrRefused):
+			t.Fatalf("message %d of %s, the first without success: %v", i, key, r.Err)
+		case r.Err != nil && stopped[key] && !errors.Is(r.Err, messaging.ErrBehind):
+			t.Fatalf("message %d of %s, behind one without success: %v", i, key, r.Err)
+		}
+		last[key] = r.Sequence
+		stopped[key] = stopped[key] || r.Err != nil
+	}
 }
 
 func neverStorableIsRefused(t *testing.T, new startFunc) {
