@@ -183,8 +183,12 @@ func TestCallbackThatCannotBeAppliedIsKeptAndShown(t *testing.T) {
 	if got := s.count(t, "message_outbox"); got != events {
 		t.Errorf("got %d events of callbacks that were not applied, want none", got-events)
 	}
-	if got := s.get(t, open.OrderID); got.State != StatePendingPayment || got.Version != 1 {
+	got := s.get(t, open.OrderID)
+	if got.State != StatePendingPayment || got.Version != 1 {
 		t.Errorf("got %s in version %d, want it untouched", got.State, got.Version)
+	}
+	if len(got.Exceptions) != 4 || got.Exceptions[0].Says != "the order's total is 499.00 CNY and the payment's 498.00 CNY" {
+		t.Errorf("got exceptions %+v, want the four of this order", got.Exceptions)
 	}
 	if r := s.pay(t, open, "pay_1"); r.result() != applied() {
 		t.Errorf("the right payment after all: got %s, want applied", r)

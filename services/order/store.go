@@ -264,8 +264,9 @@ SELECT order_id, user_id, state, version, currency, total_amount, points, create
 // A record is an order with everything that is told about it.
 type record struct {
 	Order
-	FollowUps []FollowUp
-	History   []entry
+	FollowUps  []FollowUp
+	Exceptions []Exception // what the provider said and the order could not follow
+	History    []entry
 }
 
 // readOrder returns what GET /v1/orders/{id} tells, in one round trip. The
@@ -280,6 +281,10 @@ func readOrder(ctx context.Context, tx pgx.Tx, id string) (record, error) {
 		})
 		b.Queue(sqlFollowUps, id).Query(func(rows pgx.Rows) (err error) {
 			rec.FollowUps, err = pgx.CollectRows(rows, pgx.RowToStructByPos[FollowUp])
+			return err
+		})
+		b.Queue(sqlOrderExceptions, id).Query(func(rows pgx.Rows) (err error) {
+			rec.Exceptions, err = pgx.CollectRows(rows, scanException)
 			return err
 		})
 		b.Queue(sqlHistory, id).Query(func(rows pgx.Rows) (err error) {

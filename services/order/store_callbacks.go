@@ -198,14 +198,23 @@ SELECT exception_id, state, reason, explanation, kind, order_id, payment_id, ref
 // those that have waited longest first, behind the id after.
 func waitingExceptions(ctx context.Context, q querier, after int64, limit int) ([]Exception, error) {
 	rows, _ := q.Query(ctx, sqlExceptions, after, limit)
-	exceptions, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Exception, error) {
-		var e Exception
-		err := row.Scan(&e.ID, &e.State, &e.Reason, &e.Explanation, &e.Kind, &e.OrderID, &e.PaymentID, &e.RefundID,
-			&e.Amount.Amount, &e.Amount.Currency, &e.ProviderAt, &e.CallbackID, &e.Occurrences, &e.FirstSeenAt, &e.LastSeenAt)
-		return e, err
-	})
+	exceptions, err := pgx.CollectRows(rows, scanException)
 	if err != nil {
 		return nil, fmt.Errorf("list payment exceptions: %w", err)
 	}
 	return exceptions, nil
+}
+
+const sqlOrderExceptions = `
+SELECT exception_id, state, reason, explanation, kind, order_id, payment_id, refund_id, amount, currency,
+       provider_at, callback_id, occurrences, first_seen_at, last_seen_at
+  FROM payment_exception
+ WHERE order_id = $1 AND state IN ('open', 'held')
+ ORDER BY exception_id`
+
+func scanException(row pgx.CollectableRow) (Exception, error) {
+	var e Exception
+	err := row.Scan(&e.ID, &e.State, &e.Reason, &e.Explanation, &e.Kind, &e.OrderID, &e.PaymentID, &e.RefundID,
+		&e.Amount.Amount, &e.Amount.Currency, &e.ProviderAt, &e.CallbackID, &e.Occurrences, &e.FirstSeenAt, &e.LastSeenAt)
+	return e, err
 }

@@ -34,23 +34,24 @@ func newProductView(p Product) productView {
 }
 
 type orderView struct {
-	OrderID       string         `json:"order_id"`
-	UserID        string         `json:"user_id"`
-	State         State          `json:"state"`
-	Says          string         `json:"says"`
-	Version       int64          `json:"version"`
-	Items         []lineView     `json:"items"`
-	Total         moneyView      `json:"total"`
-	Payments      []paymentView  `json:"payments"`
-	Refunds       []refundView   `json:"refunds"`
-	RefundedTotal moneyView      `json:"refunded_total"`
-	Points        int64          `json:"points"` // earned, less what refunds took back
-	FollowUps     []followUpView `json:"follow_ups"`
-	History       []entryView    `json:"history"`
-	CreatedAt     time.Time      `json:"created_at"`
-	PaidAt        time.Time      `json:"paid_at,omitzero"`
-	CancelledAt   time.Time      `json:"cancelled_at,omitzero"`
-	CancelReason  string         `json:"cancel_reason,omitempty"`
+	OrderID       string          `json:"order_id"`
+	UserID        string          `json:"user_id"`
+	State         State           `json:"state"`
+	Says          string          `json:"says"`
+	Version       int64           `json:"version"`
+	Items         []lineView      `json:"items"`
+	Total         moneyView       `json:"total"`
+	Payments      []paymentView   `json:"payments"`
+	Refunds       []refundView    `json:"refunds"`
+	RefundedTotal moneyView       `json:"refunded_total"`
+	Points        int64           `json:"points"` // earned, less what refunds took back
+	FollowUps     []followUpView  `json:"follow_ups"`
+	Exceptions    []exceptionView `json:"payment_exceptions"`
+	History       []entryView     `json:"history"`
+	CreatedAt     time.Time       `json:"created_at"`
+	PaidAt        time.Time       `json:"paid_at,omitzero"`
+	CancelledAt   time.Time       `json:"cancelled_at,omitzero"`
+	CancelReason  string          `json:"cancel_reason,omitempty"`
 }
 
 type lineView struct {
@@ -98,6 +99,7 @@ func newOrderView(rec record, now time.Time) orderView {
 		RefundedTotal: newMoneyView(rec.Refunded()),
 		Points:        rec.Points - rec.PointsTakenBack(),
 		FollowUps:     each(rec.FollowUps, func(f FollowUp) followUpView { return newFollowUpView(f.At(now)) }),
+		Exceptions:    each(rec.Exceptions, newExceptionView),
 		History:       each(rec.History, func(e entry) entryView { return entryView(e) }),
 		CreatedAt:     rec.CreatedAt, PaidAt: rec.PaidAt, CancelledAt: rec.CancelledAt, CancelReason: rec.CancelReason,
 	}
