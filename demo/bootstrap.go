@@ -3,7 +3,6 @@ package demo
 import (
 	"context"
 	"fmt"
-	"net/url"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
@@ -80,9 +79,9 @@ const sqlGrants = `
 GRANT USAGE ON SCHEMA public TO %[1]s, %[2]s;
 GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA public TO %[1]s;
 GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO %[1]s;
-GRANT SELECT ON message_outbox, relay_lease, relay_member TO %[2]s;
+GRANT SELECT ON message_outbox, relay_lease, goose_messaging TO %[2]s;
 GRANT SELECT, INSERT, UPDATE, DELETE ON message_outbox_pending, message_outbox_held, relay_member TO %[2]s;
-GRANT SELECT, INSERT ON message_outbox_publication TO %[2]s;
+GRANT SELECT, INSERT, UPDATE ON message_outbox_publication TO %[2]s;
 GRANT UPDATE ON relay_lease TO %[2]s;`
 
 // migrate brings every database to its schema and grants what the services
@@ -107,14 +106,4 @@ func migrate(ctx context.Context, dsn func(database, role string) string) error 
 		})
 	}
 	return g.Wait()
-}
-
-// asRole returns dsn with another user name.
-func asRole(dsn, role string) (string, error) {
-	u, err := url.Parse(dsn)
-	if err != nil {
-		return "", fmt.Errorf("read database address: %w", err)
-	}
-	u.User = url.User(role)
-	return u.String(), nil
 }

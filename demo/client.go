@@ -53,27 +53,28 @@ type answer struct {
 	body   []byte
 }
 
-// outcome says what the answer means to whoever asked. A 5xx does not say that
-// nothing happened, and 409 and 429 say "not now": like silence, they make the
-// client ask again under the same key.
-func (a answer) outcome() string {
+// outcome says what the answer means to whoever asked, and the code under
+// which it was refused. A 5xx does not say that nothing happened, and a busy
+// key says "not now": like silence, they make the client ask again under the
+// same key. A callback that the shop has kept because it does not fit the order
+// is answered with 202, and is a no all the same.
+func (a answer) outcome() (outcome, code string) {
+	var body struct {
+		Code   string `json:"code"`   // of a problem
+		Result string `json:"result"` // of a callback
+		Reason string `json:"reason"` // why that was not applied
+	}
+	_ = json.Unmarshal(a.body, &body) // what is no JSON has none of these
 	switch {
+	case a.status == http.StatusAccepted && body.Result == "kept":
+		return Refused, body.Reason
 	case a.status/100 == 2:
-		return Accepted
-	case a.status == 0 || a.status >= 500 || a.status == http.StatusTooManyRequests || a.code() == "idempotency_in_progress":
-		return Unknown
+		return Accepted, ""
+	case a.status == 0 || a.status >= 500 || body.Code == "idempotency_key_in_use":
+		return Unknown, body.Code
 	default:
-		return Refused
+		return Refused, body.Code
 	}
-}
-
-// code returns the code of a problem, or nothing.
-func (a answer) code() string {
-	var problem struct {
-		Code string `json:"code"`
-	}
-	_ = json.Unmarshal(a.body, &problem) // what is no problem has no code
-	return problem.Code
 }
 
 // ask makes the request until it has a definite answer, and journals each
@@ -88,15 +89,11 @@ func (c *client) ask(ctx context.Context, about Entry, request func() (*http.Req
 			return about, fmt.Errorf("%s of order %d: %w", about.Op, about.Order, err)
 		}
 		got := c.do(req.WithContext(ctx))
-		about.At, about.Status, about.Outcome, about.Code = time.Now().UTC(), got.status, got.outcome(), ""
-		switch about.Outcome {
-		case Refused:
-			about.Code = got.code()
-		case Accepted:
-			if complete != nil {
-				if err := complete(&about, got.body); err != nil {
-					return about, fmt.Errorf("%s of order %d: read the answer: %w", about.Op, about.Order, err)
-				}
+		about.At, about.Status = now(), got.status
+		about.Outcome, about.Code = got.outcome()
+		if about.Outcome == Accepted && complete != nil {
+			if err := complete(&about, got.body); err != nil {
+				return about, fmt.Errorf("%s of order %d: read the answer: %w", about.Op, about.Order, err)
 			}
 		}
 		if err := c.journal.Append(about); err != nil {
@@ -235,17 +232,17 @@ func (c *client) catalogue(ctx context.Context) ([]product, error) {
 			return nil, err
 		}
 		got := c.do(req)
-		if got.outcome() != Accepted {
+		if outcome, _ := got.outcome(); outcome != Accepted {
 			return nil, fmt.Errorf("read the catalogue: status %d", got.status)
 		}
 		var page struct {
-			Products   []product `json:"products"`
+			Items      []product `json:"items"`
 			NextCursor string    `json:"next_cursor"`
 		}
 		if err := json.Unmarshal(got.body, &page); err != nil {
 			return nil, fmt.Errorf("read the catalogue: %w", err)
 		}
-		all = append(all, page.Products...)
+		all = append(all, page.Items...)
 		if cursor = page.NextCursor; cursor == "" {
 			break
 		}

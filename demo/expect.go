@@ -108,8 +108,7 @@ func (o *expectation) noteRefusal(e Entry) (surprise string) {
 	}
 }
 
-// events returns how many events the order's life has: created, then paid or
-// cancelled, then each refund.
+// events returns how many events of each kind the order's life has.
 func (o *expectation) events() map[string]int {
 	kinds := map[string]int{"OrderCreated.v1": 1}
 	if o.paid {
@@ -136,6 +135,23 @@ func (o *expectation) state() string {
 	}
 }
 
+// version returns how many changes the order has gone through: each is one
+// event, and the first makes it version 1.
+func (o *expectation) version() (n int64) {
+	for _, events := range o.events() {
+		n += int64(events)
+	}
+	return n
+}
+
+// refunded returns what all refunds have given back.
+func (o *expectation) refunded() (sum int64) {
+	for _, amount := range o.refunds {
+		sum += amount
+	}
+	return sum
+}
+
 // The rule of points as a customer knows it: one for each whole unit of the
 // currency, and one for each whole hundred yen. Every currency of the demo has
 // a hundred minor units or is the yen, so it is one division.
@@ -155,11 +171,7 @@ func (o *expectation) takenBack() int64 {
 	if !o.paid {
 		return 0
 	}
-	var refunded int64
-	for _, amount := range o.refunds {
-		refunded += amount
-	}
-	high, low := bits.Mul64(uint64(o.earned()), uint64(refunded))
+	high, low := bits.Mul64(uint64(o.earned()), uint64(o.refunded()))
 	points, _ := bits.Div64(high, low, uint64(o.total))
 	return int64(points)
 }

@@ -15,7 +15,7 @@ import (
 // What an answer meant to the client.
 const (
 	Accepted = "accepted" // 2xx: the shop took responsibility
-	Refused  = "refused"  // 4xx: the shop said no, and nothing happened
+	Refused  = "refused"  // the shop said no: 4xx, or a callback that it keeps for a person to look at
 	Unknown  = "unknown"  // no answer, or 5xx: it may have happened; asked again under the same key
 )
 

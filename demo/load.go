@@ -2,7 +2,9 @@ package demo
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -30,7 +32,7 @@ func (c LoadConfig) withDefaults() (LoadConfig, error) {
 		return c, errors.New("load: order URL, webhook secret and journal are required")
 	}
 	if c.Run == "" {
-		c.Run = now().Format("20060102T150405.000000")
+		c.Run = now().Format("20060102T150405") + "-" + strings.ToLower(rand.Text()[:4])
 	}
 	for _, d := range []struct {
 		value    *int

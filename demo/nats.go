@@ -39,7 +39,7 @@ func natsSpec(bin, dir string, client, monitor string) (Spec, error) {
 	}, nil
 }
 
-// httpReady asks an address for a 200.
+// httpReady asks an address for a 2xx.
 func httpReady(url string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -51,7 +51,7 @@ func httpReady(url string) func(context.Context) error {
 			return err
 		}
 		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
+		if resp.StatusCode/100 != 2 {
 			return fmt.Errorf("%s answers %s", url, resp.Status)
 		}
 		return nil

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -47,6 +48,10 @@ type Spec struct {
 // holds. When this process dies, even by SIGKILL, the kernel closes it: a
 // child started with --exit-with-parent, or run by [Guard], ends by itself.
 type Supervisor struct {
+	// Env is added to the environment of every child. Set it before the first
+	// Start. Defaults to nothing.
+	Env []string
+
 	logDir string
 	notice func(string) // told about deaths and restarts, in a person's words
 	failed chan error
@@ -179,6 +184,7 @@ func (s *Supervisor) launch(spec Spec) (*child, error) {
 	if spec.Grace == 0 {
 		spec.Grace = defaultGrace
 	}
+	spec.Env = append(slices.Clone(s.Env), spec.Env...)
 	c := &child{spec: spec, log: log, stop: make(chan struct{}), done: make(chan struct{})}
 	cmd, err := c.start()
 	if err != nil {

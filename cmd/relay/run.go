@@ -25,6 +25,7 @@ type config struct {
 	NATSURL   process.Secret            `name:"nats-url" env:"NATS_URL" default:"nats://127.0.0.1:4222" placeholder:"URL" help:"The broker. Defaults to nats://127.0.0.1:4222."`
 	OpsAddr   string                    `name:"ops-addr" env:"OPS_ADDR" default:"127.0.0.1:9080" placeholder:"HOST:PORT" help:"Where /livez, /readyz and /metrics listen; keep it private. Defaults to 127.0.0.1:9080."`
 	Lease     time.Duration             `name:"lease" env:"RELAY_LEASE" default:"10s" help:"How long the shards of a relay that died stay with it. Defaults to 10s; at least 1s."`
+	Batch     int                       `name:"batch" env:"RELAY_BATCH" default:"1000" help:"Most events in one batch. Defaults to 1000, which is what JetStream takes."`
 }
 
 // Validate finds, before anything is opened, what could not work.
@@ -69,7 +70,7 @@ func run(ctx context.Context, cfg config) error {
 			return fmt.Errorf("listen for wake-ups of %s: %w", name, err)
 		}
 		defer stopWaking()
-		relay, err := messaging.NewRelay(pool, broker, messaging.RelayConfig{Database: name, Lease: cfg.Lease, Wake: wake})
+		relay, err := messaging.NewRelay(pool, broker, messaging.RelayConfig{Database: name, Lease: cfg.Lease, Batch: cfg.Batch, Wake: wake})
 		if err != nil {
 			return err
 		}

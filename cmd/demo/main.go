@@ -1,0 +1,39 @@
+// Command demo runs the whole shop on one machine, with a load, or checks it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"orderpaid/demo"
+)
+
+type commands struct {
+	Run      demo.Command         `cmd:"" default:"withargs" help:"Run the shop (the default)."`
+	Postgres demo.PostgresCommand `cmd:"" help:"Run a command with a throw-away PostgreSQL."`
+	Guard    demo.GuardCommand    `cmd:"" hidden:"" help:"Run a program and end it when stdin closes."`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	var cli commands
+	parsed := kong.Parse(&cli, kong.Name("demo"), kong.BindTo(ctx, (*context.Context)(nil)), kong.Description(
+		"Orders are paid; points, mail and search follow: the whole shop in child processes on this machine.\n\n"+
+			"Example: scripts/demo\n\nExample: scripts/demo --check --orders 500 --kill"))
+	err := parsed.Run()
+	var exit demo.ExitError
+	if errors.As(err, &exit) {
+		os.Exit(int(exit))
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,262 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// A Result is one line of the table: what the journal entitles the client to,
+// and what was found.
+type Result struct {
+	Check    string   `json:"check"`
+	Expected int64    `json:"expected"`
+	Found    int64    `json:"found"`
+	OK       bool     `json:"ok"`
+	Examples []string `json:"examples,omitempty"` // of what differs
+}
+
+// A Report is the outcome of a check.
+type Report struct {
+	OK      bool          `json:"ok"`
+	Results []Result      `json:"results"`
+	Notes   []string      `json:"notes"` // what happened on the way and is no difference
+	Waited  time.Duration `json:"-"`     // from the end of the load until the databases were as expected
+}
+
+// maxExamples bounds how many differences of one kind are shown.
+const maxExamples = 3
+
+// A tally compares many single things under one name.
+type tally struct {
+	Result
+	differ bool
+}
+
+func newTally(check string) *tally { return &tally{Result: Result{Check: check}} }
+
+// compare adds one pair. Sums alone would hide two errors that cancel out.
+func (t *tally) compare(expected, found int64, about string) {
+	t.Expected += expected
+	t.Found += found
+	if expected != found {
+		t.differ = true
+		if len(t.Examples) < maxExamples {
+			t.Examples = append(t.Examples, fmt.Sprintf("%s: %d instead of %d", about, found, expected))
+		}
+	}
+}
+
+// match adds one thing that should be as expected.
+func (t *tally) match(expected, found any, about string) {
+	t.Expected++
+	if expected == found {
+		t.Found++
+		return
+	}
+	t.differ = true
+	if len(t.Examples) < maxExamples {
+		t.Examples = append(t.Examples, fmt.Sprintf("%s: %v instead of %v", about, found, expected))
+	}
+}
+
+func (t *tally) result() Result {
+	t.OK = !t.differ
+	return t.Result
+}
+
+func single(check string, expected, found int64, examples ...string) Result {
+	if len(examples) > maxExamples {
+		examples = examples[:maxExamples]
+	}
+	return Result{check, expected, found, expected == found, examples}
+}
+
+// A checker compares a journal with everything that the shop has written.
+type checker struct {
+	stack    *Stack
+	sessions sessions
+	expected *expectations
+	ids      []string
+}
+
+// Verify waits until the shop has done what the journal entitles its client
+// to, for as long as patience lasts, and then compares everything. That
+// something differs is in the report, not an error. progress is told how many
+// checks of the databases pass so far.
+func Verify(ctx context.Context, s *Stack, journal string, patience time.Duration, progress func(pass, of int)) (*Report, error) {
+	entries, err := ReadJournal(journal)
+	if err != nil {
+		return nil, err
+	}
+	open, err := s.openSessions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer open.close()
+	c := &checker{stack: s, sessions: open, expected: expect(entries)}
+	for _, order := range c.expected.orders {
+		c.ids = append(c.ids, order.orderID)
+	}
+	started := time.Now()
+	if err := c.await(ctx, started.Add(patience), progress); err != nil {
+		return nil, err
+	}
+	waited := time.Since(started)
+	report, err := c.report(ctx)
+	if err != nil {
+		return nil, err
+	}
+	report.Waited = waited
+	return report, nil
+}
+
+// await looks into the databases until nothing differs any more, or the
+// deadline has passed.
+func (c *checker) await(ctx context.Context, deadline time.Time, progress func(pass, of int)) error {
+	poll := time.NewTicker(500 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		f, err := c.sessions.look(ctx, c.ids)
+		if err != nil {
+			return err
+		}
+		results := c.databases(f)
+		pass := 0
+		for _, r := range results {
+			if r.OK {
+				pass++
+			}
+		}
+		progress(pass, len(results))
+		if pass == len(results) || time.Now().After(deadline) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-poll.C:
+		}
+	}
+}
+
+// report makes the whole comparison.
+func (c *checker) report(ctx context.Context) (*Report, error) {
+	f, err := c.sessions.look(ctx, c.ids)
+	if err != nil {
+		return nil, err
+	}
+	audit, err := AuditStream(ctx, c.stack.NATSURL)
+	if err != nil {
+		return nil, err
+	}
+	mails, err := readMails(ctx, c.stack.URL["sim"])
+	if err != nil {
+		return nil, err
+	}
+	lost, facts, err := c.sessions.missingFrom(ctx, audit)
+	if err != nil {
+		return nil, err
+	}
+	results := slices.Concat(c.answers(), c.databases(f), c.stream(audit, lost, facts), c.mails(mails))
+	return &Report{
+		OK:      !slices.ContainsFunc(results, func(r Result) bool { return !r.OK }),
+		Results: results,
+		Notes: []string{
+			fmt.Sprintf("%d answers in the journal; %d were lost and asked for again; %d repeated what had been accepted before",
+				c.expected.answers, c.expected.lost, c.expected.repeated),
+			fmt.Sprintf("%d messages on the stream, %d of them copies of an event that was there", audit.Messages, audit.Copies),
+		},
+	}, nil
+}
+
+// answers judges the journal by itself.
+func (c *checker) answers() []Result {
+	return []Result{
+		single("requests without an answer", 0, int64(c.expected.open)),
+		single("answers that contradict others", 0, int64(len(c.expected.surprises)), c.expected.surprises...),
+	}
+}
+
+// databases compares what can be seen in the four databases.
+func (c *checker) databases(f *found) []Result {
+	states, kept := newTally("order: orders in the state of the last answer"), newTally("order: payments kept that do not fit")
+	undone := newTally("order: follow-ups not done")
+	awards, reversals := newTally("points: awards"), newTally("points: reversals")
+	tasks, documents := newTally("notify: mails sent, by its own word"), newTally("search: documents in the right state")
+	perKind, perUser := map[string]*tally{}, map[string][2]int64{}
+	for _, o := range c.expected.orders {
+		id := o.orderID
+		states.match(orderRow{o.state(), o.version(), o.earned(), o.takenBack()}, f.orders[id], id)
+		kept.compare(int64(len(o.misfits)), int64(f.exceptions[id]), id)
+		undone.compare(0, int64(f.undone[id]), id)
+		paid := int64(0)
+		if o.paid {
+			paid = 1
+		}
+		awards.compare(paid, int64(f.entries[id].Awards), id)
+		reversals.compare(paid*int64(len(o.refunds)), int64(f.entries[id].Reversals), id)
+		tasks.compare(paid, int64(f.tasks[id].Sent), id)
+		documents.match(documentRow{o.state(), o.version(), o.refunded()}, f.documents[id], id)
+		for _, kind := range orderKinds {
+			if perKind[kind] == nil {
+				perKind[kind] = newTally("order: " + kind + " in the outbox")
+			}
+			perKind[kind].compare(int64(o.events()[kind]), int64(f.facts[id][kind]), id)
+		}
+		sums := perUser[o.userID]
+		perUser[o.userID] = [2]int64{sums[0] + o.earned() - o.takenBack(), sums[1] + f.entries[id].Points}
+	}
+	sums := newTally("points: sum of each of " + strconv.Itoa(len(perUser)) + " users")
+	for _, user := range slices.Sorted(maps.Keys(perUser)) {
+		sums.compare(perUser[user][0], perUser[user][1], user)
+	}
+	results := []Result{states.result(), kept.result()}
+	for _, kind := range orderKinds {
+		if t := perKind[kind]; t != nil {
+			results = append(results, t.result())
+		}
+	}
+	return append(results, awards.result(), reversals.result(), sums.result(),
+		single("points: balances that are not the sum of their entries", 0, int64(f.badBalances)),
+		tasks.result(), documents.result(), undone.result(),
+		single("outboxes: events pending or held", 0, int64(f.unpublished)),
+		single("consumers: dead letters", 0, int64(f.failures)))
+}
+
+var orderKinds = []string{"OrderCreated.v1", "OrderPaid.v1", "OrderRefunded.v1", "OrderCancelled.v1"}
+
+// stream compares the stream with the journal and with the outboxes.
+func (c *checker) stream(audit *StreamAudit, lost []string, facts int) []Result {
+	events := newTally("stream: events of these orders")
+	for _, o := range c.expected.orders {
+		for _, kind := range orderKinds {
+			events.compare(int64(o.events()[kind]), int64(audit.ByOrder[o.orderID][kind]), o.orderID+" "+kind)
+		}
+	}
+	return []Result{
+		events.result(),
+		single("stream: facts of all outboxes that are there", int64(facts), int64(facts-len(lost)), lost...),
+		single("stream: first appearances out of order", 0, int64(len(audit.Inversions)), audit.Inversions...),
+		single("stream: messages that are no events", 0, int64(audit.Unreadable)),
+	}
+}
+
+// mails compares the mail sink with the journal: one mail for each paid order,
+// and no second copy of any.
+func (c *checker) mails(byOrder map[string][]string) []Result {
+	mails, copies := newTally("mail sink: paid orders with a mail"), newTally("mail sink: second copies")
+	for _, o := range c.expected.orders {
+		want, got := int64(0), byOrder[o.orderID]
+		if o.paid {
+			want = 1
+		}
+		distinct := slices.Compact(slices.Sorted(slices.Values(got)))
+		mails.compare(want, int64(len(distinct)), o.orderID)
+		copies.compare(0, int64(len(got)-len(distinct)), o.orderID)
+	}
+	return []Result{mails.result(), copies.result()}
+}

@@ -1,0 +1,177 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// Command runs the shop with a load, or checks it.
+type Command struct {
+	Check  bool   `help:"Unattended: place the orders, wait until all is done, compare the journal with databases, stream and mails, and exit with 0 only if nothing differs."`
+	Orders int    `default:"500" help:"How many orders to place. Defaults to 500."`
+	Kill   bool   `help:"Kill a relay and the points service with SIGKILL in the middle of the load."`
+	JSON   bool   `name:"json" help:"With --check: print the report as JSON, and everything else on stderr."`
+	Rate   int    `default:"-1" help:"Orders begun in a second; 0 for as many as the shop takes. Defaults to 25, with --check to 0."`
+	Seed   uint64 `default:"1" help:"Of everything that is drawn. Defaults to 1."`
+}
+
+// Help is printed below the flags.
+func (Command) Help() string {
+	return "Needs no Docker and nothing running. Data, logs and programs are in .orderpaid; a later start continues with them. " +
+		"Ctrl-C stops everything."
+}
+
+// An ExitError ends the program with this code and without another word.
+type ExitError int
+
+func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// Run starts the shop and returns when it is asked to stop, or the check is
+// over; by then nothing runs any more.
+func (c Command) Run(ctx context.Context) (err error) {
+	if c.Orders < 1 {
+		return errors.New("--orders must be at least 1")
+	}
+	root, err := FindRoot()
+	if err != nil {
+		return err
+	}
+	r := &run{Command: c, dir: filepath.Join(root, ".orderpaid"), started: startTime(), screen: newScreen(c.out())}
+	r.warm = exists(filepath.Join(r.dir, "webhook-secret"))
+	log, err := r.logToFile()
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	r.screen.printf("OrderPaid on this machine; programs, logs and data are in %s", r.dir)
+	r.stack, err = Up(ctx, StackConfig{Root: root, Bin: filepath.Join(r.dir, "bin"), Dir: r.dir, Step: r.step, Notice: r.notice})
+	defer func() { err = errors.Join(err, r.down()) }()
+	if err != nil {
+		return stopped(ctx, err)
+	}
+	r.introduce()
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { // ends with ctx
+		select {
+		case err := <-r.stack.Failed():
+			cancel(err)
+		case <-r.stack.PostgresEnded():
+			cancel(errors.New("PostgreSQL has ended"))
+		case <-ctx.Done():
+		}
+	}()
+	if c.Check {
+		err = r.check(ctx)
+	} else {
+		err = r.show(ctx)
+	}
+	return stopped(ctx, err)
+}
+
+// stopped makes an error that only says that somebody asked to stop into none,
+// and one that follows from a child's end into its cause.
+func stopped(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// A run is one call of Command.Run.
+type run struct {
+	Command
+	dir     string
+	warm    bool // there was data of an earlier start
+	started time.Time
+	screen  *screen
+	stack   *Stack
+}
+
+// logToFile keeps what this process's own libraries log off the screen.
+func (r *run) logToFile() (*os.File, error) {
+	file := filepath.Join(r.dir, "log", "demo.log")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return nil, err
+	}
+	log, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	slog.SetDefault(slog.New(slog.NewJSONHandler(log, nil)))
+	return log, nil
+}
+
+func (c Command) out() *os.File {
+	if c.JSON {
+		return os.Stderr
+	}
+	return os.Stdout
+}
+
+func (r *run) step(what string, took time.Duration) {
+	r.screen.printf("  %-22s %6.1f s", what, took.Seconds())
+}
+
+func (r *run) notice(line string) { r.screen.printf("  ! %s", line) }
+
+func (r *run) down() error {
+	r.screen.keep()
+	r.screen.printf("stopping …")
+	if r.stack == nil {
+		return nil
+	}
+	return r.stack.Down()
+}
+
+// introduce says how the start went and what it costs.
+func (r *run) introduce() {
+	kind := "cold"
+	if r.warm {
+		kind = "warm"
+	}
+	r.screen.printf("ready %.1f s after a %s start", time.Since(r.started).Seconds(), kind)
+	if memory, err := r.stack.memory(); err == nil {
+		r.screen.printf("memory: %s", memory)
+	}
+	if lies := r.stack.DataDir(); lies != filepath.Join(r.dir, "postgres") {
+		r.screen.printf("PostgreSQL's data lies in %s, because its user cannot enter %s", lies, r.dir)
+	}
+}
+
+// loadConfig describes the load; each has a journal of its own.
+func (r *run) loadConfig(rate int, progress func(int)) LoadConfig {
+	if r.Rate >= 0 {
+		rate = r.Rate
+	}
+	name := now().Format("20060102T150405.000") + ".jsonl"
+	return LoadConfig{
+		OrderURL: r.stack.URL["order"], WebhookSecret: r.stack.WebhookSecret,
+		Journal: filepath.Join(r.dir, "journal", name),
+		Orders:  r.Orders, Rate: rate, Seed: r.Seed, Progress: progress,
+	}
+}
+
+// startTime is when the start began: scripts/demo knows it better than this
+// process, because it has built the program first.
+func startTime() time.Time {
+	if seconds, err := strconv.ParseInt(os.Getenv("ORDERPAID_STARTED"), 10, 64); err == nil {
+		return time.Unix(seconds, 0)
+	}
+	return time.Now()
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}

@@ -1,0 +1,138 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// httpPorts are where the services and the sim listen, if that is free; the
+// second listener of a service, for operators, is a thousand above.
+var httpPorts = map[string]int{"order": 8080, "points": 8081, "notify": 8082, "search": 8083, "sim": 8089}
+
+const smtpPort = 2525
+
+// startServices starts the sim, the services and the relays, all at once: each
+// waits for what it needs by itself.
+func (s *Stack) startServices(ctx context.Context) error {
+	specs, err := s.serviceSpecs()
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, spec := range specs {
+		g.Go(func() error { return s.Start(ctx, spec) })
+	}
+	return g.Wait()
+}
+
+func (s *Stack) serviceSpecs() ([]Spec, error) {
+	var err error
+	if s.WebhookSecret, err = keptSecret(filepath.Join(s.cfg.Dir, "webhook-secret")); err != nil {
+		return nil, err
+	}
+	smtp, err := s.address(smtpPort)
+	if err != nil {
+		return nil, err
+	}
+	own := map[string][]string{
+		"order":  {"WEBHOOK_SECRETS=" + s.WebhookSecret},
+		"points": nil,
+		"notify": {"SMTP_ADDR=" + smtp, "CONTACT_DOMAIN=customers.example"},
+		"search": nil,
+	}
+	var specs []Spec
+	for _, service := range services {
+		spec, err := s.serviceSpec(service, service, own[service])
+		if err != nil {
+			return nil, err
+		}
+		specs = append(specs, spec)
+	}
+	sim, err := s.simSpec(smtp)
+	if err != nil {
+		return nil, err
+	}
+	specs = append(specs, sim)
+	for n := range s.cfg.Relays {
+		spec, err := s.relaySpec(Relay(n + 1))
+		if err != nil {
+			return nil, err
+		}
+		specs = append(specs, spec)
+	}
+	return specs, nil
+}
+
+// serviceSpec describes one process of a service.
+func (s *Stack) serviceSpec(service, process string, env []string) (Spec, error) {
+	http, err := s.address(httpPorts[service])
+	if err != nil {
+		return Spec{}, err
+	}
+	s.URL[service] = "http://" + http
+	return s.child(process, service, httpPorts[service]+1000, append(env,
+		"HTTP_ADDR="+http, "DATABASE_URL="+s.DSN(Database(service), Database(service)), "NATS_URL="+s.NATSURL))
+}
+
+func (s *Stack) relaySpec(process string) (Spec, error) {
+	var databases []string
+	for _, service := range services {
+		databases = append(databases, service+"="+s.DSN(Database(service), relayRole))
+	}
+	return s.child(process, "relay", 0, []string{"RELAY_DATABASES=" + strings.Join(databases, " "), "NATS_URL=" + s.NATSURL})
+}
+
+// child describes a process of ours that has a listener for operators.
+func (s *Stack) child(process, program string, opsPort int, env []string) (Spec, error) {
+	ops, err := s.address(opsPort)
+	if err != nil {
+		return Spec{}, err
+	}
+	return Spec{
+		Name: process, Path: filepath.Join(s.cfg.Bin, program),
+		Env:   append(env, "OPS_ADDR="+ops, "EXIT_WITH_PARENT=1"),
+		Ready: httpReady("http://" + ops + "/readyz"),
+	}, nil
+}
+
+// simSpec describes the world outside. It has one listener.
+func (s *Stack) simSpec(smtp string) (Spec, error) {
+	http, err := s.address(httpPorts["sim"])
+	if err != nil {
+		return Spec{}, err
+	}
+	s.URL["sim"] = "http://" + http
+	return Spec{
+		Name: "sim", Path: filepath.Join(s.cfg.Bin, "sim"),
+		Env: []string{"SIM_HTTP_ADDR=" + http, "SIM_SMTP_ADDR=" + smtp, "SIM_MAIL_FILE=" + filepath.Join(s.cfg.Dir, "mails.jsonl"),
+			"SIM_WEBHOOK_URL=" + s.URL["order"] + "/v1/webhooks/payments", "SIM_WEBHOOK_SECRET=" + s.WebhookSecret, "EXIT_WITH_PARENT=1"},
+		Ready: httpReady("http://" + http + "/readyz"),
+	}, nil
+}
+
+// keptSecret returns the webhook secret in a file, and makes it first if there
+// is none: a later start, and callbacks from the one before, use the same.
+func keptSecret(file string) (string, error) {
+	raw, err := os.ReadFile(file)
+	if err == nil {
+		return strings.TrimSpace(string(raw)), nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("webhook secret: %w", err)
+	}
+	key := make([]byte, 32)
+	rand.Read(key) // never fails
+	secret := "whsec_" + base64.StdEncoding.EncodeToString(key)
+	if err := os.WriteFile(file, []byte(secret+"\n"), 0o600); err != nil {
+		return "", fmt.Errorf("webhook secret: %w", err)
+	}
+	return secret, nil
+}

@@ -1,0 +1,158 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"orderpaid/platform/messaging/natsbroker"
+	"orderpaid/platform/pgserver"
+	"orderpaid/shopctl"
+)
+
+// StackConfig says what to start and where.
+type StackConfig struct {
+	Root string // the checkout. Required.
+	Bin  string // where the programs are built. Required.
+	Dir  string // data and logs, which a later start continues with. Required.
+
+	Relays   int      // how many relay processes. Defaults to 2.
+	AnyPorts bool     // take any free ports, and not the ones that the README names where they are free
+	Unsafe   bool     // PostgreSQL without fsync: for tests that can start again
+	Env      []string // added to the environment of every child
+
+	Step   func(what string, took time.Duration) // called after each step. Defaults to nothing.
+	Notice func(string)                          // called when a child died and comes again. Defaults to nothing.
+}
+
+// A Stack is the whole shop with everything it needs, in child processes of
+// this one: PostgreSQL, nats-server, the world outside, the services and the
+// relays.
+type Stack struct {
+	*Supervisor
+
+	NATSURL       string
+	WebhookSecret string            // what the payment provider signs with
+	URL           map[string]string // base URLs of the services and of the sim, by name
+
+	cfg      StackConfig
+	postgres *pgserver.Server
+	ports    addressPicker
+}
+
+// Relay returns the name of the nth relay process, from 1.
+func Relay(n int) string { return fmt.Sprintf("relay-%d", n) }
+
+// Up starts everything, in order, and returns when all is ready. The caller
+// must call Down, also when Up fails: what had been started then still runs.
+func Up(ctx context.Context, cfg StackConfig) (*Stack, error) {
+	if cfg.Relays == 0 {
+		cfg.Relays = 2
+	}
+	if cfg.Step == nil {
+		cfg.Step = func(string, time.Duration) {}
+	}
+	if cfg.Notice == nil {
+		cfg.Notice = func(string) {}
+	}
+	s := &Stack{cfg: cfg, URL: map[string]string{}, ports: addressPicker{taken: map[int]bool{}}}
+	var err error
+	if s.Supervisor, err = NewSupervisor(filepath.Join(cfg.Dir, "log"), cfg.Notice); err != nil {
+		return s, err
+	}
+	s.Env = cfg.Env
+	for _, step := range []struct {
+		what string
+		do   func(context.Context) error
+	}{
+		{"programs", s.build},
+		{"PostgreSQL", s.startPostgres},
+		{"databases and roles", s.bootstrap},
+		{"migrations", s.migrate},
+		{"nats-server", s.startNATS},
+		{"stream and durables", s.ensureTopology},
+		{"services and relays", s.startServices},
+	} {
+		started := time.Now()
+		if err := step.do(ctx); err != nil {
+			return s, err
+		}
+		cfg.Step(step.what, time.Since(started))
+	}
+	return s, nil
+}
+
+// Down stops everything, the last started first. The data stays.
+func (s *Stack) Down() error {
+	if s.Supervisor != nil {
+		s.StopAll()
+	}
+	if s.postgres == nil {
+		return nil
+	}
+	return s.postgres.Stop()
+}
+
+// DSN returns the address of a database for a role.
+func (s *Stack) DSN(database, role string) string {
+	u, err := url.Parse(s.postgres.DSN(database))
+	if err != nil {
+		panic(err) // pgserver made it
+	}
+	u.User = url.User(role)
+	return u.String()
+}
+
+// DataDir returns where PostgreSQL's data really lies.
+func (s *Stack) DataDir() string { return s.postgres.Dir }
+
+// PostgresEnded is closed when PostgreSQL has ended, whoever ended it.
+func (s *Stack) PostgresEnded() <-chan struct{} { return s.postgres.Done() }
+
+// memory measures everything that the stack runs, and this process.
+func (s *Stack) memory() (footprint, error) { return measureMemory(os.Getpid(), s.postgres.PID()) }
+
+func (s *Stack) build(ctx context.Context) error { return Build(ctx, s.cfg.Root, s.cfg.Bin) }
+
+func (s *Stack) startPostgres(ctx context.Context) error {
+	server, err := StartPostgres(ctx, s.cfg.Root, pgserver.Config{Dir: filepath.Join(s.cfg.Dir, "postgres"), Unsafe: s.cfg.Unsafe})
+	s.postgres = server
+	return err
+}
+
+func (s *Stack) bootstrap(ctx context.Context) error {
+	return bootstrap(ctx, s.postgres.DSN("postgres"))
+}
+func (s *Stack) migrate(ctx context.Context) error { return migrate(ctx, s.DSN) }
+
+func (s *Stack) startNATS(ctx context.Context) error {
+	addr, err := s.address(4222)
+	if err != nil {
+		return err
+	}
+	monitor, err := s.address(8222)
+	if err != nil {
+		return err
+	}
+	spec, err := natsSpec(s.cfg.Bin, s.cfg.Dir, addr, monitor)
+	if err != nil {
+		return err
+	}
+	s.NATSURL = "nats://" + addr
+	return s.Start(ctx, spec)
+}
+
+func (s *Stack) ensureTopology(ctx context.Context) error {
+	return natsbroker.EnsureTopology(ctx, s.NATSURL, shopctl.Topology())
+}
+
+// address picks a local address, the preferred one if that is wanted and free.
+func (s *Stack) address(preferred int) (string, error) {
+	if s.cfg.AnyPorts {
+		preferred = 0
+	}
+	return s.ports.pick(preferred)
+}
