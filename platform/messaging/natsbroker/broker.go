@@ -41,9 +41,9 @@ type Config struct {
 	// Defaults to 2000, two full groups of a consumer.
 	Prefetch int
 
-	// PullExpiry is how long the server keeps a request for messages open. Half
-	// of it is the heartbeat: a stalled subscription is noticed after one
-	// PullExpiry without a sign of life. Defaults to 10 s.
+	// PullExpiry is how long the server keeps a request for messages open. It
+	// sends a heartbeat every quarter of that time; when two fail to come, the
+	// subscription counts as stalled and is renewed. Defaults to 10 s.
 	PullExpiry time.Duration
 
 	// Logger defaults to slog.Default.

@@ -20,5 +20,6 @@
 // behind that stands the consumer's inbox.
 //
 // Read the files in this order: broker.go, publish.go, waves.go, outcome.go,
-// subscribe.go, source.go, pull.go, delivery.go, wake.go, topology.go, drift.go.
+// subscribe.go, source.go, pull.go, delivery.go, read.go, wake.go, topology.go,
+// drift.go.
 package natsbroker

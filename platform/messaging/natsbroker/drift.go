@@ -87,11 +87,13 @@ func show(name string, value any) string {
 		}
 		return fmt.Sprintf("%.0f", v)
 	default:
-		raw, err := json.Marshal(v)
-		if err != nil {
+		var text strings.Builder
+		encoder := json.NewEncoder(&text)
+		encoder.SetEscapeHTML(false) // subjects hold '>'
+		if err := encoder.Encode(v); err != nil {
 			return fmt.Sprint(v)
 		}
-		return string(raw)
+		return strings.TrimSpace(text.String())
 	}
 }
 

@@ -1,7 +1,6 @@
 package natsbroker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,11 +29,12 @@ const (
 // Publish implements [messaging.Publisher].
 //
 // Messages go in atomic batches, unless they are few: the server stores a
-// batch whole or not at all, with one fsync, which makes "acknowledged means
-// on disk" ten times cheaper than message by message. Two things make a batch fail although
-// nothing is wrong: it holds an id that is stored already, because an earlier
-// attempt got through; and its answer is lost. In both cases the same messages
-// go once more under the same ids, each for itself (see [call.sendInWaves]).
+// batch whole or not at all, with one sync, which makes "acknowledged means on
+// disk" ten times cheaper than message by message. Two things make a batch
+// fail although nothing is wrong: it holds an id that is stored already,
+// because an earlier attempt got through; or its answer is lost. In both cases
+// the same messages go once more under the same ids, each for itself (see
+// [call.sendInWaves]).
 func (b *Broker) Publish(ctx context.Context, messages []messaging.Message) []messaging.Receipt {
 	c := &call{b: b, messages: messages, receipts: make([]messaging.Receipt, len(messages)), stopped: map[string]int{}}
 	if !b.nc.IsConnected() {
@@ -155,8 +155,11 @@ func (c *call) sendAtomic(ctx context.Context, batch []int) error {
 	// Without AckFirst: the commit's answer covers every message, and a round
 	// trip before it would only be slower.
 	ack, err := jetstreamext.PublishMsgBatch(ctx, c.b.js, messages, jetstreamext.BatchFlowControl{})
+	if errors.Is(err, context.Canceled) {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
-		return batchOutcome(cmp.Or(context.Cause(ctx), err))
+		return batchOutcome(err)
 	}
 	if ack.Stream != c.b.cfg.Stream || ack.Sequence < uint64(len(batch)) {
 		return unknown(errors.New("the acknowledgement is not of this stream"))

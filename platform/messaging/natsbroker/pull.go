@@ -86,7 +86,7 @@ func (s *source) receive(prefix string, m *nats.Msg) {
 	s.ready = append(s.ready, &delivery{nc: s.b.nc, msg: m, meta: meta})
 	s.readyBytes += len(m.Data)
 	s.request.heard = time.Now()
-	s.looked, s.starved, s.remedies = s.request.heard, false, 0
+	s.looked, s.starved, s.remedies, s.err = s.request.heard, false, 0, nil
 	over := false
 	if s.request.open > 0 {
 		s.request.open--
@@ -198,7 +198,7 @@ func (s *source) cure() {
 	s.remedies++
 	remedies, inbox := s.remedies, s.inbox
 	s.mu.Unlock()
-	s.report(fmt.Errorf("%w: no messages and no heartbeats", messaging.ErrUnavailable))
+	s.b.cfg.Logger.Warn("subscription has stalled and is renewed", "durable", s.sub.Durable, "remedies", remedies)
 	if remedies%2 == 0 {
 		_ = s.b.nc.ForceReconnect() // already reconnecting, or closed: no matter
 		return
@@ -221,6 +221,7 @@ func (s *source) rebind(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	s.request.open = 0
+	s.err = nil // what was wrong is over
 	s.mu.Unlock()
 	return nil
 }

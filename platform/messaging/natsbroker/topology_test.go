@@ -71,7 +71,7 @@ func TestDriftIsAnErrorThatListsTheFieldsAndChangesNothing(t *testing.T) {
 		`stream EVENTS: allow_direct is not set, should be true`,
 		`stream EVENTS: max_age is 168h0m0s, should be 1h0m0s`,
 		`stream EVENTS: metadata is {"team":"red"}, should be not set`,
-		`stream EVENTS: subjects is ["shop.events.\u003e","shop.other.\u003e"], should be ["shop.events.\u003e"]`,
+		`stream EVENTS: subjects is ["shop.events.>","shop.other.>"], should be ["shop.events.>"]`,
 		`durable points-awarder: ack_wait is 15s, should be 1m0s`,
 		`durable points-awarder: filter_subjects is ["shop.events.order.OrderPaid.v1.*"], should be ["shop.events.order.OrderPaid.v1.*","shop.events.order.OrderRefunded.v1.*"]`,
 		`durable newcomer is missing`,
