@@ -50,7 +50,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer broker.Close()
-	outbox, err := messaging.NewOutbox(messaging.OutboxConfig{Producer: "order", Wake: broker.Wake("shop_order")})
+	outbox, err := messaging.NewOutbox(messaging.OutboxConfig{Producer: "order", Wake: broker.Wake("order")})
 	if err != nil {
 		return err
 	}

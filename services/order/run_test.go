@@ -74,6 +74,9 @@ func TestBadSettingsStopTheStart(t *testing.T) {
 			t.Errorf("points rule, %s: got no error", name)
 		}
 	}
+	if _, err := NewService(nil, outbox, ServiceConfig{Promises: Promises{Points: -time.Second}}); err == nil {
+		t.Error("promise in the past: got no error")
+	}
 }
 
 func publish(t *testing.T, url, aggregateID string, payload messaging.Payload) {

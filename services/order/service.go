@@ -54,6 +54,9 @@ func NewService(pool *pgxpool.Pool, outbox *messaging.Outbox, cfg ServiceConfig)
 			return nil, fmt.Errorf("points rule: %d minor units of %q earn one point: unknown currency or not above zero", per, currency)
 		}
 	}
+	if cfg.Promises.Points < 0 || cfg.Promises.Notification < 0 {
+		return nil, fmt.Errorf("promises: %s and %s: a promise cannot lie in the past", cfg.Promises.Points, cfg.Promises.Notification)
+	}
 	cfg.Promises.Points = cmp.Or(cfg.Promises.Points, 30*time.Second)
 	cfg.Promises.Notification = cmp.Or(cfg.Promises.Notification, 60*time.Second)
 	if cfg.Meters == nil {
