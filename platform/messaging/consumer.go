@@ -281,23 +281,50 @@ func (c *Consumer) consume(ctx context.Context) error {
 	defer source.Close() // what was fetched ahead goes back at once
 	active, stop := c.place.keep(ctx)
 	c.troubled.Store(true) // until the first look at the table
-	var retries sync.WaitGroup
-	retries.Go(func() { c.retryLoop(active) })
-	retries.Go(func() { c.replayLoop(active) })
-	defer retries.Wait()
+	var beside sync.WaitGroup
+	beside.Go(func() { c.retryLoop(active) })
+	beside.Go(func() { c.replayLoop(active) })
+	defer beside.Wait()
 	defer stop()
-	for {
-		deliveries, err := source.Fetch(active, c.cfg.Group)
-		switch {
-		case active.Err() != nil:
-			return nil
-		case err != nil:
-			return fmt.Errorf("fetch: %w", err)
+	groups := make(chan openedGroup) // unbuffered: one group is decoded while one is applied
+	beside.Go(func() { c.fetch(active, source, groups) })
+	for g := range groups {
+		if g.err == nil {
+			g.err = c.apply(active, g)
 		}
-		if err := c.apply(active, deliveries); errors.Is(err, errPlaceLost) {
+		switch {
+		case active.Err() != nil || errors.Is(g.err, errPlaceLost):
 			return nil
-		} else if err != nil {
-			return err
+		case g.err != nil:
+			return g.err
+		}
+	}
+	return nil
+}
+
+// fetch reads and decodes groups, one ahead of the one that is applied: the
+// processor works on the next while the database works on this one.
+func (c *Consumer) fetch(ctx context.Context, source Source, groups chan<- openedGroup) {
+	defer close(groups)
+	for {
+		deliveries, err := source.Fetch(ctx, c.cfg.Group)
+		if err != nil && ctx.Err() == nil {
+			err = fmt.Errorf("fetch: %w", err)
+		}
+		g := openedGroup{err: err}
+		if err == nil {
+			g = c.open(deliveries)
+		}
+		select {
+		case <-ctx.Done():
+			for _, d := range deliveries { // nobody will apply them here: another replica can, at once
+				_ = d.Retry(0) // if that is lost too, they come after the acknowledgement wait
+			}
+			return
+		case groups <- g:
+		}
+		if err != nil {
+			return
 		}
 	}
 }
@@ -311,7 +338,7 @@ func (c *Consumer) Apply(ctx context.Context, deliveries ...Delivery) error {
 	}
 	defer c.place.leave(context.WithoutCancel(ctx))
 	c.troubled.Store(true)
-	return c.apply(ctx, deliveries)
+	return c.apply(ctx, c.open(deliveries))
 }
 
 // RetryDue works once on what is due among the recorded failures, as the

@@ -101,7 +101,7 @@ func (c *Consumer) fillGap(ctx context.Context, g gap) error {
 	for i, event := range events {
 		deliveries[i] = &storedDelivery{&storedFailure{Stream: "backfill"}, event}
 	}
-	if err := c.applyGroup(ctx, deliveries); err != nil {
+	if err := c.applyGroup(ctx, c.open(deliveries)); err != nil {
 		return err
 	}
 	if !complete {

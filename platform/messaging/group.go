@@ -39,24 +39,31 @@ type aggregateKey struct{ Type, ID string }
 // apply brings every delivery to its end: applied, or recorded as a failure,
 // and then acknowledged. An error means that the rest was left to the broker,
 // which will deliver it again.
-func (c *Consumer) apply(ctx context.Context, deliveries []Delivery) error {
+func (c *Consumer) apply(ctx context.Context, g openedGroup) error {
 	c.work.Lock() // one transaction at a time: the stream's groups and the retries
 	defer c.work.Unlock()
 	started := time.Now()
-	err := c.applyGroup(ctx, deliveries)
-	c.meters.group(ctx, len(deliveries), time.Since(started))
+	err := c.applyGroup(ctx, g)
+	c.meters.group(ctx, g.deliveries, time.Since(started))
 	return err
 }
 
-func (c *Consumer) applyGroup(ctx context.Context, deliveries []Delivery) error {
-	items, unusable := c.open(deliveries)
-	for _, u := range unusable {
+func (c *Consumer) applyGroup(ctx context.Context, g openedGroup) error {
+	for _, u := range g.unusable {
 		// Not blocking: fields of what cannot be read are no reason to stop an aggregate.
 		if err := c.settle(ctx, deadLetter(u.delivery, u.env, u.err, false), u.delivery); err != nil {
 			return err
 		}
 	}
-	return c.run(ctx, items)
+	return c.run(ctx, g.items)
+}
+
+// An openedGroup is what one Fetch returned, decoded.
+type openedGroup struct {
+	items      []*item
+	unusable   []unusable
+	deliveries int   // of both, copies included
+	err        error // of the Fetch
 }
 
 // unusable is a delivery that can be neither read nor handled, ever.
@@ -67,13 +74,13 @@ type unusable struct {
 }
 
 // open decodes deliveries and merges copies of the same event.
-func (c *Consumer) open(deliveries []Delivery) (items []*item, bad []unusable) {
+func (c *Consumer) open(deliveries []Delivery) openedGroup {
+	g := openedGroup{deliveries: len(deliveries), items: make([]*item, 0, len(deliveries))}
 	byID := make(map[uuid.UUID]*item, len(deliveries))
-	items = make([]*item, 0, len(deliveries))
 	for _, d := range deliveries {
 		it, env, err := c.openOne(d)
 		if err != nil {
-			bad = append(bad, unusable{d, env, err})
+			g.unusable = append(g.unusable, unusable{d, env, err})
 			continue
 		}
 		if twin, ok := byID[it.env.EventID]; ok {
@@ -81,9 +88,9 @@ func (c *Consumer) open(deliveries []Delivery) (items []*item, bad []unusable) {
 			continue
 		}
 		byID[it.env.EventID] = it
-		items = append(items, it)
+		g.items = append(g.items, it)
 	}
-	return items, bad
+	return g
 }
 
 func (c *Consumer) openOne(d Delivery) (*item, Envelope, error) {

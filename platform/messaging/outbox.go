@@ -1,6 +1,7 @@
 package messaging
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"orderpaid/platform/postgres"
+	"orderpaid/platform/strictjson"
 )
 
 // A Draft is an event that has not been staged yet. Its id is made here, once:
@@ -171,6 +173,29 @@ func (o *Outbox) envelope(ctx context.Context, d Draft) (Kind, Envelope, error) 
 	return d.kind, env, nil
 }
 
+// encode returns an envelope that every consumer can read: it makes the same
+// checks as [parseEnvelope], without parsing again what was just written.
+func encode(env Envelope) ([]byte, error) {
+	if err := env.check(); err != nil {
+		return nil, err
+	}
+	payload, err := json.Marshal(env)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(payload) > MaxEventBytes:
+		return nil, Coded("too_large", fmt.Errorf("%d bytes, at most %d", len(payload), MaxEventBytes))
+	case bytes.Contains(payload, []byte(`\ufffd`)):
+		// This escape is what json.Marshal makes of invalid UTF-8; it writes a
+		// genuine U+FFFD as it is. What cannot be told from alteration is refused.
+		return nil, Coded("bad_text", strictjson.ErrInvalidUTF8)
+	}
+	if err := strictjson.Check(payload); err != nil {
+		return nil, Coded("bad_text", err)
+	}
+	return payload, nil
+}
+
 // stageRows holds the columns of one sqlStage call.
 type stageRows struct {
 	eventIDs                     []uuid.UUID
@@ -194,12 +219,8 @@ func (r *stageRows) add(k Kind, env Envelope, err error) error {
 	if !identifier(k.Context) || !identifier(k.Aggregate) {
 		return fmt.Errorf("%w: context %q and aggregate %q must be identifiers", ErrEventRefused, k.Context, k.Aggregate)
 	}
-	payload, err := json.Marshal(env)
+	payload, err := encode(env)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrEventRefused, err)
-	}
-	// What is staged must be readable by the very function that consumers use.
-	if _, err := parseEnvelope(payload); err != nil {
 		return fmt.Errorf("%w: %w", ErrEventRefused, err)
 	}
 	shard := ShardOf(env.AggregateID)

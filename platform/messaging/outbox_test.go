@@ -70,6 +70,7 @@ func TestAnOversizeEventIsRefusedAtAdd(t *testing.T) {
 	for _, draft := range []messaging.Draft{
 		messaging.New("a", 1, changed{Note: strings.Repeat("x", messaging.MaxEventBytes)}),
 		messaging.New("a", 1, changed{Note: "a\x00b"}),
+		messaging.New("a", 1, changed{Note: "a\xffb"}),
 		messaging.New("", 1, changed{}),
 		messaging.New("a", 0, changed{}),
 		messaging.New(strings.Repeat("a", 201), 1, changed{}),

@@ -34,7 +34,9 @@ var quiet = slog.New(slog.DiscardHandler)
 func startWriter(t *testing.T, pool *pgxpool.Pool, broker *natsbroker.Broker, replica string) (stop func()) {
 	t.Helper()
 	c := messaging.NewConsumer("writer", pool, broker, messaging.ConsumerConfig{Replica: replica, Lease: 2 * time.Second, Logger: quiet})
-	messaging.Handle(c, func(ctx context.Context, tx pgx.Tx, ev messaging.Event[changed]) error { return write(ctx, tx, "writer", ev) })
+	messaging.Handle(c, func(ctx context.Context, tx pgx.Tx, ev messaging.Event[changed]) error {
+		return write(ctx, tx, "writer", ev)
+	})
 	return background(t, c.Run)
 }
 

@@ -300,7 +300,7 @@ func (c *Consumer) replayItems(ctx context.Context, id uuid.UUID, items []replay
 			deliveries = append(deliveries, &replayDelivery{storedDelivery{&storedFailure{Stream: "replay"}, raw}, id.String()})
 		}
 	}
-	if err := c.apply(ctx, deliveries); err != nil {
+	if err := c.apply(ctx, c.open(deliveries)); err != nil {
 		return err
 	}
 	faults.Hit("replay.after_apply_before_done")
