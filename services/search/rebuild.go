@@ -46,6 +46,7 @@ type Rebuild struct {
 	consumer *messaging.Consumer
 	owner    string // this rebuild, among all that ever were
 	newest   time.Time
+	left     int64 // events that even message_failure had no room for
 }
 
 // rebuilder is the consumer that feeds the other slot.
@@ -202,6 +203,11 @@ func (r *Rebuild) apply(ctx context.Context, batch []*natsbroker.Stored) error {
 	}
 	if err := r.consumer.Apply(ctx, deliveries...); err != nil {
 		return err
+	}
+	for _, stored := range batch {
+		if !stored.Done() {
+			r.left++
+		}
 	}
 	for busy := true; busy; {
 		var err error
@@ -380,6 +386,7 @@ func (r *Rebuild) switchOver(ctx context.Context, tx pgx.Tx, epoch int64) error 
 	if err := tx.QueryRow(ctx, sqlCountFailed, rebuilder).Scan(&r.Failed); err != nil {
 		return fmt.Errorf("count failures: %w", err)
 	}
+	r.Failed += r.left
 	for _, sql := range []string{sqlHandOverProgress, sqlHandOverInbox, sqlResolveFailures, sqlHandOverFailures} {
 		if _, err := tx.Exec(ctx, sql, indexer, rebuilder); err != nil {
 			return fmt.Errorf("hand over what was applied: %w", err)

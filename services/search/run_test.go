@@ -1,0 +1,76 @@
+package search
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"testing"
+
+	"orderpaid/platform/process"
+)
+
+// The whole service as cmd/search runs it, and a rebuild beside it.
+func TestTheServiceIndexesServesAndIsRebuilt(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	dsn := process.Secret(s.pool.Config().ConnString())
+	cfg := Config{Service: process.Service{
+		HTTPAddr: freeAddr(t), OpsAddr: freeAddr(t), DatabaseURL: dsn, MigrateURL: dsn, DatabaseConns: 4, NATSURL: process.Secret(s.server.URL()),
+	}}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, cfg) }()
+
+	order := newOrder()
+	s.publish(t, life(t, order, 2)...)
+	s.await(t, 2)
+	cfg.Rebuild = true
+	if err := Run(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	s.publish(t, life(t, newOrder(), 1)...)
+	s.await(t, 3)
+
+	var answer searchAnswer
+	requireJSON(t, "http://"+cfg.HTTPAddr+"/v1/orders/search?q=%E8%83%8C%E5%8C%85", &answer)
+	if len(answer.Orders) != 2 || answer.Orders[1].OrderID != order && answer.Orders[0].OrderID != order {
+		t.Errorf("found %+v", answer.Orders)
+	}
+	var ready struct{ Status string }
+	if requireJSON(t, "http://"+cfg.OpsAddr+"/readyz", &ready); ready.Status != "ready" {
+		t.Errorf("readiness: %+v", ready)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("stop: %v", err)
+	}
+}
+
+// freeAddr returns an address that nobody listens on.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return l.Addr().String()
+}
+
+func requireJSON(t *testing.T, url string, v any) {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if r.StatusCode != http.StatusOK {
+		t.Fatalf("GET %s: %s", url, r.Status)
+	}
+	if err := json.NewDecoder(r.Body).Decode(v); err != nil {
+		t.Fatal(err)
+	}
+}
