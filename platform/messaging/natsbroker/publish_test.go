@@ -161,8 +161,8 @@ func TestAnotherStreamsAcknowledgementDoesNotCount(t *testing.T) {
 	}
 }
 
-// Anybody may listen to a subject and reply. Without a stream the publisher
-// must not take that for an acknowledgement, and with one it must not lose it.
+// Anybody may listen to a subject and reply. Here there is no stream, and the
+// publisher must not take the reply for an acknowledgement.
 func TestAnEavesdroppersReplyIsNotAnAcknowledgement(t *testing.T) {
 	t.Parallel()
 	s := natstest.New(t)
