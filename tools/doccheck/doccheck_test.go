@@ -81,7 +81,7 @@ func check(t *testing.T, changes map[string]string) []string {
 
 func TestATruePageHasNoFindings(t *testing.T) {
 	t.Parallel()
-	page := "`platform/messaging/outbox.go` `outbox.go` `platform/*/*.go` `Outbox.Add` `messaging.Outbox` `Wake`, `sqlStage` in `platform/messaging/outbox.go` `sqlStage` `uuid.UUID`\n" +
+	page := "`platform/messaging/outbox.go` `outbox.go` `platform/*/*.go` `migrations/<owner>/<number>_box.sql` `Outbox.Add` `messaging.Outbox` `Wake`, `sqlStage` in `platform/messaging/outbox.go` `sqlStage` `uuid.UUID`\n" +
 		"`message_outbox` `message_outbox.event_id` `shop_outbox_publish_lag_seconds` `SMTP_ADDR` `TestAnEventIsStagedOnce`\n" +
 		"`GET /v1/orders/{order_id}` `/v1/orders/{id}` `scripts/demo --orders 5` `scripts/test --only` `github.com/google/uuid` `--orders`\n" +
 		"```sh\nSMTP_ADDR=x scripts/demo --orders=5   # a comment\nmake check\ngo test ./...\n.orderpaid/bin/demo run\n```\n" +

@@ -60,7 +60,12 @@ func (s *sources) judgeSpan(text string) string {
 
 var tokenPattern = regexp.MustCompile(`--[a-z][a-z0-9-]*|[A-Za-z0-9_./*{}-]+`)
 
-func tokens(text string) []string { return tokenPattern.FindAllString(text, -1) }
+// placeholder stands for any name: contracts/<Kind>.v1.schema.json.
+var placeholder = regexp.MustCompile(`<[A-Za-z ]+>`)
+
+func tokens(text string) []string {
+	return tokenPattern.FindAllString(placeholder.ReplaceAllString(text, "*"), -1)
+}
 
 var (
 	number    = regexp.MustCompile(`^[pv]?[0-9][0-9_.,a-zA-Z]*$`)
