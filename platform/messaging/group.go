@@ -137,6 +137,7 @@ func (c *Consumer) run(ctx context.Context, items []*item) error {
 			if attempt%10 == 1 {
 				c.cfg.Logger.Warn("the database does not take a group; repeating it", "attempt", attempt, "code", codeOf(err))
 			}
+			keepAlive(items)
 			wait(ctx, backoff(attempt, 20*time.Millisecond, 5*time.Second))
 			if ctx.Err() != nil { // stopping, or the place is lost: the broker will deliver it again
 				return ctx.Err()
@@ -146,6 +147,16 @@ func (c *Consumer) run(ctx context.Context, items []*item) error {
 			return errors.Join(c.run(ctx, items[:half]), c.run(ctx, items[half:]))
 		default:
 			return c.fail(ctx, items[0], v, err)
+		}
+	}
+}
+
+// keepAlive tells the broker that these deliveries are still in work, so that
+// they do not come a second time while the database is away.
+func keepAlive(items []*item) {
+	for _, it := range items {
+		for _, d := range it.deliveries {
+			_ = d.InProgress() // lost, it leads to a duplicate, which the inbox absorbs
 		}
 	}
 }
