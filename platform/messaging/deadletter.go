@@ -29,16 +29,6 @@ func NewDeadLetters(pool *pgxpool.Pool, keys *PayloadKeys) *DeadLetters {
 	return &DeadLetters{pool: pool, keys: keys}
 }
 
-// An Actor is who does something, and why. Both are kept for ever.
-type Actor struct{ Name, Reason string }
-
-func (a Actor) check() error {
-	if a.Name == "" || a.Reason == "" {
-		return errors.New("an action needs a person's name and a reason")
-	}
-	return nil
-}
-
 // A DeadLetter is one row of message_failure, without its payload.
 type DeadLetter struct {
 	FailureID        int64      `json:"failure_id,string"`
@@ -162,23 +152,10 @@ type FailureDetail struct {
 	Actions      []Action        `json:"actions"`
 }
 
-// An Action is what a person did.
-type Action struct {
-	At     time.Time       `json:"at"`
-	Actor  string          `json:"actor"`
-	Action string          `json:"action"`
-	Target string          `json:"target"`
-	Reason string          `json:"reason"`
-	Before json.RawMessage `json:"before"`
-	After  json.RawMessage `json:"after"`
-}
-
 // ErrNoFailure: there is no failure with this id.
 var ErrNoFailure = errors.New("there is no failure with this id")
 
 const sqlDetail = `SELECT error_stack, headers, payload, sealed_by FROM message_failure WHERE failure_id = $1`
-
-const sqlActionsOn = `SELECT at, actor, action, target, reason, before, after FROM operator_action WHERE target = $1 ORDER BY action_id`
 
 // Show returns one failure. A payload that cannot be opened is shown as such;
 // the rest is there all the same.
@@ -210,12 +187,31 @@ func (d *DeadLetters) Show(ctx context.Context, id int64) (FailureDetail, error)
 			detail.PayloadState = err.Error()
 		}
 	}
-	rows, err := d.pool.Query(ctx, sqlActionsOn, failureTarget(id))
-	if err != nil {
-		return detail, fmt.Errorf("read actions: %w", err)
-	}
-	detail.Actions, err = pgx.CollectRows(rows, pgx.RowToStructByName[Action])
+	detail.Actions, err = NewHistory(d.pool).ActionsOn(ctx, failureTarget(id))
 	return detail, err
+}
+
+const sqlRevealed = `SELECT state FROM message_failure WHERE failure_id = $1`
+
+// Reveal is Show for somebody who needs to see the payload, and records who
+// that was and why.
+func (d *DeadLetters) Reveal(ctx context.Context, id int64, actor Actor) (FailureDetail, error) {
+	if err := actor.check(); err != nil {
+		return FailureDetail{}, err
+	}
+	err := postgres.InTx(ctx, d.pool, func(tx pgx.Tx) error {
+		var state string
+		if err := tx.QueryRow(ctx, sqlRevealed, id).Scan(&state); errors.Is(err, pgx.ErrNoRows) {
+			return ErrNoFailure
+		} else if err != nil {
+			return err
+		}
+		return act(ctx, tx, actor, "reveal", failureTarget(id), map[string]any{"state": state}, map[string]any{"state": state})
+	})
+	if err != nil {
+		return FailureDetail{}, fmt.Errorf("reveal failure %d: %w", id, err)
+	}
+	return d.Show(ctx, id)
 }
 
 func failureTarget(id int64) string { return fmt.Sprintf("failure %d", id) }
@@ -323,101 +319,6 @@ func (d *DeadLetters) change(ctx context.Context, f FailureFilter, actor Actor, 
 		return 0, fmt.Errorf("%s failures: %w", action, err)
 	}
 	return n, nil
-}
-
-const sqlAct = `INSERT INTO operator_action (actor, action, target, reason, before, after) VALUES ($1, $2, $3, $4, $5, $6)`
-
-func act(ctx context.Context, tx pgx.Tx, actor Actor, action, target string, before, after map[string]any) error {
-	if _, err := tx.Exec(ctx, sqlAct, actor.Name, action, target, actor.Reason, before, after); err != nil {
-		return fmt.Errorf("record action: %w", err)
-	}
-	return nil
-}
-
-const sqlReplace = `
-INSERT INTO message_failure (consumer, dedupe_key, blocking, event_id, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
-	stream, stream_seq, subject, headers, payload, sealed_by, state, error_class, error_code, error_detail, attempts, budget_attempts,
-	next_attempt_at, trace_id, owner, runbook)
-SELECT consumer, @event_id::text, true, @event_id::uuid, @event_type, @schema_version, @aggregate_type, @aggregate_id, @aggregate_version,
-       stream, stream_seq, subject, headers, @payload, @sealed_by, 'retrying', error_class, 'corrected', 'a corrected copy of failure ' || failure_id,
-       0, 0, clock_timestamp(), trace_id, owner, runbook
-  FROM message_failure WHERE failure_id = @id
-RETURNING failure_id`
-
-const sqlReplaced = `
-UPDATE message_failure SET state = 'discarded', resolved_at = clock_timestamp(), resolution = 'corrected', replaced_by = $2, next_attempt_at = NULL
- WHERE failure_id = $1 AND state IN ('open', 'retrying', 'parked')`
-
-// Fix sends a corrected envelope to the consumer instead of the one that
-// failed. What was said cannot be unsaid, so it becomes an event of its own:
-// it gets a new id, and the old one as its cause. Both rows and the action stay
-// and name each other. It returns the new event's id.
-func (d *DeadLetters) Fix(ctx context.Context, id int64, corrected []byte, actor Actor) (uuid.UUID, error) {
-	if err := actor.check(); err != nil {
-		return uuid.Nil, err
-	}
-	env, err := correct(corrected)
-	if err != nil {
-		return uuid.Nil, fmt.Errorf("corrected event: %w", err)
-	}
-	err = postgres.InTx(ctx, d.pool, func(tx pgx.Tx) error { return d.replace(ctx, tx, id, env, actor) })
-	if err != nil {
-		return uuid.Nil, fmt.Errorf("fix failure %d: %w", id, err)
-	}
-	return env.EventID, nil
-}
-
-// correct gives a corrected envelope an identity of its own. It must be
-// readable by now; that is the point of it.
-func correct(raw []byte) (Envelope, error) {
-	var wire struct {
-		Envelope
-		EventID string `json:"event_id"`
-	}
-	if err := json.Unmarshal(raw, &wire); err != nil {
-		return Envelope{}, err
-	}
-	env := wire.Envelope
-	var err error
-	if env.EventID, err = uuid.NewV7(); err != nil {
-		return Envelope{}, err
-	}
-	env.CausationID = text(wire.EventID)
-	encoded, err := json.Marshal(env)
-	if err != nil {
-		return Envelope{}, err
-	}
-	return parseEnvelope(encoded)
-}
-
-func (d *DeadLetters) replace(ctx context.Context, tx pgx.Tx, id int64, env Envelope, actor Actor) error {
-	payload, err := json.Marshal(env)
-	if err != nil {
-		return err
-	}
-	sealed, sealedBy, err := d.keys.seal(payload)
-	if err != nil {
-		return err
-	}
-	tag, err := tx.Exec(ctx, sqlReplaced, id, env.EventID)
-	if err != nil {
-		return err
-	}
-	if tag.RowsAffected() == 0 {
-		return ErrNoFailure
-	}
-	var newID int64
-	err = tx.QueryRow(ctx, sqlReplace, pgx.StrictNamedArgs{"id": id, "event_id": env.EventID, "event_type": env.EventType,
-		"schema_version": env.SchemaVersion, "aggregate_type": env.AggregateType, "aggregate_id": env.AggregateID,
-		"aggregate_version": env.AggregateVersion, "payload": sealed, "sealed_by": sealedBy}).Scan(&newID)
-	if err != nil {
-		return err
-	}
-	after := map[string]any{"replaced_by": env.EventID, "failure_id": newID}
-	if err := act(ctx, tx, actor, "fix", failureTarget(id), map[string]any{"failure_id": id}, after); err != nil {
-		return err
-	}
-	return act(ctx, tx, actor, "fix", failureTarget(newID), map[string]any{"replaces": id}, after)
 }
 
 const sqlErasePayloads = `

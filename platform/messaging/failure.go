@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -180,6 +181,35 @@ func (c *Consumer) settleOnce(ctx context.Context, f failure) (duplicate bool, e
 		c.troubled.Store(true)
 	}
 	return duplicate, err
+}
+
+const sqlCloseFailures = `
+UPDATE message_failure SET state = 'resolved', resolved_at = clock_timestamp(), resolution = @how, next_attempt_at = NULL
+ WHERE consumer = @consumer AND event_id = ANY(@events::uuid[]) AND state IN ('retrying', 'parked', 'open')`
+
+// closeFailures ends, in the transaction that applies them, the failures of
+// events that came to their effect in another way than by a retry: by a
+// redelivery, or by a replay. Left open they would stop their aggregate, and
+// ask a person for what is done.
+func (c *Consumer) closeFailures(ctx context.Context, tx pgx.Tx, items, waiting []*item) error {
+	if !c.troubled.Load() && items[0].replay == "" { // the common case costs no statement
+		return nil
+	}
+	how := "redelivered"
+	if items[0].replay != "" {
+		how = "replay " + items[0].replay
+	}
+	events := make([]uuid.UUID, 0, len(items))
+	for _, it := range items {
+		if !slices.Contains(waiting, it) {
+			events = append(events, it.env.EventID)
+		}
+	}
+	_, err := tx.Exec(ctx, sqlCloseFailures, pgx.StrictNamedArgs{"how": how, "consumer": c.name, "events": events})
+	if err != nil {
+		return fmt.Errorf("close failures of applied events: %w", err)
+	}
+	return nil
 }
 
 func (c *Consumer) report(ctx context.Context, f failure) {

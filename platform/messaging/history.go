@@ -150,9 +150,15 @@ type SeenEvent struct {
 	Result      string    `json:"result"`
 }
 
+// sqlSeen names the consumers, because the inbox's key begins with them:
+// without that an event would be looked for in the whole table.
 const sqlSeen = `
-SELECT consumer, event_id, aggregate_id, processed_at, result FROM message_inbox
- WHERE event_id = ANY($1::uuid[]) OR aggregate_id = $2 ORDER BY processed_at LIMIT 1000`
+SELECT i.consumer, i.event_id, i.aggregate_id, i.processed_at, i.result
+  FROM consumer_lease l
+  JOIN message_inbox i ON i.consumer = l.consumer AND i.event_id = ANY($1::uuid[])
+ UNION
+SELECT consumer, event_id, aggregate_id, processed_at, result FROM message_inbox WHERE aggregate_id = $2
+ ORDER BY processed_at LIMIT 10000`
 
 // Seen returns what this database's consumers have done with the events given,
 // and with all others of the aggregate.
