@@ -207,7 +207,11 @@ func (c *Consumer) applyWithin(ctx context.Context, tx pgx.Tx, items []*item) (w
 			return nil, err
 		}
 	}
-	return append(waiting, gaps...), c.recordResults(ctx, tx, fresh)
+	waiting = append(waiting, gaps...)
+	if err := c.closeFailures(ctx, tx, items, waiting); err != nil {
+		return nil, err
+	}
+	return waiting, c.recordResults(ctx, tx, fresh)
 }
 
 // steps cuts events into runs of one kind, so that batch handlers get as many
