@@ -17,7 +17,7 @@ import (
 
 // Config configures the service.
 type Config struct {
-	process.Service `set:"http_addr=127.0.0.1:8082" set:"ops_addr=127.0.0.1:9082"`
+	process.Service `kong:"set='http_addr=127.0.0.1:8082',set='ops_addr=127.0.0.1:9082'"`
 
 	SMTPAddr     string         `name:"smtp-addr" env:"SMTP_ADDR" default:"127.0.0.1:2525" placeholder:"HOST:PORT" help:"The mail server. Defaults to 127.0.0.1:2525."`
 	SMTPTLS      TLSMode        `name:"smtp-tls" env:"SMTP_TLS" enum:"offered,starttls,tls,none" default:"offered" help:"Encryption on the way to it: offered (if it has it), starttls (or no mail), tls (from the first byte) or none. Defaults to offered."`

@@ -58,8 +58,10 @@ func (s *Service) onOrdersPaid(ctx context.Context, tx pgx.Tx, evs []messaging.E
 const alreadyBooked = "already_booked"
 
 // awardWait is how long a refund waits before it looks again for the payment
-// that it is about. They come from one order and are seldom far apart.
-const awardWait = 2 * time.Second
+// that it is about. It is no hurry: the order's events travel in order, so this
+// only happens when the payment is being delivered again, or was put off; then
+// messaging's 20 attempts cover more than three minutes.
+const awardWait = 10 * time.Second
 
 // onOrderRefunded takes the points of a refund back, after those of the
 // payment were given: a refund alone would leave a debt if its payment never

@@ -42,6 +42,18 @@ func (f fixture) deliver(t *testing.T, messages ...[]byte) {
 	}
 }
 
+// retry works on what the consumer has put off, as if its time had come.
+func (f fixture) retry(t *testing.T) {
+	t.Helper()
+	messagingtest.RetryAll(t, f.pool, f.consumer)
+}
+
+// waiting returns how many events the consumer has put off.
+func (f fixture) waiting(t *testing.T) int64 {
+	t.Helper()
+	return f.count(t, `SELECT count(*) FROM message_failure WHERE state IN ('retrying', 'parked')`)
+}
+
 func newOrder() string {
 	id := uuid.Must(uuid.NewV7())
 	return "ord_" + hex.EncodeToString(id[:])
@@ -56,7 +68,13 @@ func paid(t *testing.T, order, user string, points int64) []byte {
 
 func refunded(t *testing.T, order, user, refund string, points int64) []byte {
 	t.Helper()
-	return messagingtest.Envelope(t, order, 3, OrderRefunded{OrderID: order, UserID: user, RefundID: refund, PointsDelta: &points})
+	return refundedAs(t, 3, order, user, refund, points)
+}
+
+// refundedAs is for orders with several refunds, each a version of the order.
+func refundedAs(t *testing.T, version int64, order, user, refund string, points int64) []byte {
+	t.Helper()
+	return messagingtest.Envelope(t, order, version, OrderRefunded{OrderID: order, UserID: user, RefundID: refund, PointsDelta: &points})
 }
 
 // withData returns an OrderPaid whose data is what it should not be.

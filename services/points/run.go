@@ -13,7 +13,7 @@ import (
 
 // Config configures the service.
 type Config struct {
-	process.Service `set:"http_addr=127.0.0.1:8081" set:"ops_addr=127.0.0.1:9081"`
+	process.Service `kong:"set='http_addr=127.0.0.1:8081',set='ops_addr=127.0.0.1:9081'"`
 }
 
 // Run serves requests and books events until ctx is done, then finishes what
