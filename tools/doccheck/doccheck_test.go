@@ -165,6 +165,8 @@ func TestDecisionsAreListedWholeAndCoverEveryDependency(t *testing.T) {
 	t.Parallel()
 	got := check(t, map[string]string{
 		"docs/adr/README.md":    "# Decisions\n",
+		"bench/go.mod":          "module orderpaid/bench\n\nrequire github.com/riverqueue/river v0.51.2\n",
+		"bench/river.go":        "package bench\n\nimport _ \"github.com/riverqueue/river\"\n",
 		"docs/adr/0001-uuid.md": "# UUID\n\n## Context\n\n## Decision\n\n## Consequences\n\n## Evidence\n",
 	})
 	want := []string{

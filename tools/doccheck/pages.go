@@ -142,10 +142,11 @@ func decisions(pages []page, src *sources) []Finding {
 	return findings
 }
 
-// direct returns the modules from which our code imports something.
+// direct returns the modules from which our code imports something. What only
+// bench imports is measured there, and nothing relies on it.
 func (s *sources) direct() map[string]bool {
 	direct := map[string]bool{}
-	for imported := range s.imports {
+	for imported := range s.relied {
 		longest := ""
 		for module := range s.modules {
 			if (imported == module || strings.HasPrefix(imported, module+"/")) && len(module) > len(longest) {

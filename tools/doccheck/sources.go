@@ -30,6 +30,7 @@ type sources struct {
 	verbs   map[string]map[string]bool // by folder: its subcommands
 	targets map[string]bool            // of the Makefile
 	imports map[string]bool            // packages that are imported somewhere
+	relied  map[string]bool            // those of them that are not only measured, in bench
 	modules map[string]bool            // of others, from every go.mod
 	foreign map[string]bool
 }
@@ -43,7 +44,7 @@ var skipped = map[string]bool{".git": true, ".orderpaid": true, "node_modules": 
 func readSources(root string) (*sources, error) {
 	s := &sources{files: map[string]bool{}, bases: map[string]bool{}, decls: map[string]bool{}, homes: map[string]map[string]bool{}, tests: map[string]bool{},
 		words: map[string]bool{}, routes: map[string]bool{}, flags: map[string]map[string]bool{}, verbs: map[string]map[string]bool{},
-		targets: map[string]bool{}, imports: map[string]bool{}, modules: map[string]bool{}, foreign: map[string]bool{}}
+		targets: map[string]bool{}, imports: map[string]bool{}, relied: map[string]bool{}, modules: map[string]bool{}, foreign: map[string]bool{}}
 	for line := range strings.Lines(foreignWords) {
 		if word, _, _ := strings.Cut(line, "#"); strings.TrimSpace(word) != "" {
 			s.foreign[strings.TrimSpace(word)] = true
@@ -145,6 +146,9 @@ func (s *sources) readGo(file, name string) error {
 		imported, _ := strconv.Unquote(spec.Path.Value)
 		usesProcess = usesProcess || imported == "orderpaid/platform/process"
 		s.imports[imported] = true
+		if !strings.HasPrefix(name, "bench/") {
+			s.relied[imported] = true
+		}
 	}
 	for _, decl := range parsed.Decls {
 		s.addDecl(pkg, path.Base(name), decl)
