@@ -80,7 +80,7 @@ func (s *sources) judgeScript(script string, args []string) string {
 	}
 	for _, arg := range args {
 		name, isFlag := strings.CutPrefix(arg, "--")
-		if isFlag && name != "help" && !s.words[strings.ReplaceAll(name, "-", "_")] && !s.words[name] {
+		if isFlag && name != "help" && !s.spelled[script][name] {
 			return quote(script) + " does not know " + quote(arg)
 		}
 	}
@@ -129,5 +129,10 @@ func (s *sources) anyFlag(flag string) bool {
 			return true
 		}
 	}
-	return flag == "help" || flag == "version" || s.words[strings.ReplaceAll(flag, "-", "_")]
+	for _, flags := range s.spelled {
+		if flags[flag] {
+			return true
+		}
+	}
+	return flag == "help" || flag == "version"
 }

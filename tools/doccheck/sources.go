@@ -28,6 +28,7 @@ type sources struct {
 	routes  map[string]bool            // /v1/orders/{}
 	flags   map[string]map[string]bool // by folder: what a Go program there understands
 	verbs   map[string]map[string]bool // by folder: its subcommands
+	spelled map[string]map[string]bool // by script or program: flags that its text spells out
 	targets map[string]bool            // of the Makefile
 	imports map[string]bool            // packages that are imported somewhere
 	relied  map[string]bool            // those of them that are not only measured, in bench
@@ -44,6 +45,7 @@ var skipped = map[string]bool{".git": true, ".orderpaid": true, "node_modules": 
 func readSources(root string) (*sources, error) {
 	s := &sources{files: map[string]bool{}, bases: map[string]bool{}, decls: map[string]bool{}, homes: map[string]map[string]bool{}, tests: map[string]bool{},
 		words: map[string]bool{}, routes: map[string]bool{}, flags: map[string]map[string]bool{}, verbs: map[string]map[string]bool{},
+		spelled: map[string]map[string]bool{},
 		targets: map[string]bool{}, imports: map[string]bool{}, relied: map[string]bool{}, modules: map[string]bool{}, foreign: map[string]bool{}}
 	for line := range strings.Lines(foreignWords) {
 		if word, _, _ := strings.Cut(line, "#"); strings.TrimSpace(word) != "" {
@@ -113,9 +115,21 @@ func (s *sources) readFile(file, name string) error {
 				s.targets[m[1]] = true
 			}
 		}
-		s.addWords(shellComment.ReplaceAllString(text, ""))
+		text = shellComment.ReplaceAllString(text, "")
+		s.addWords(text)
+		s.addSpelled(name, text)
 	}
 	return nil
+}
+
+var spelledFlag = regexp.MustCompile(`--([a-z][a-z0-9-]*)`)
+
+// addSpelled notes the flags in the text of a script, or in the usage of a
+// program that does not use kong.
+func (s *sources) addSpelled(name, text string) {
+	for _, m := range spelledFlag.FindAllStringSubmatch(text, -1) {
+		put(s.spelled, name, m[1])
+	}
 }
 
 var wordPattern = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*`)
@@ -168,6 +182,9 @@ func (s *sources) readGo(file, name string) error {
 		case *ast.BasicLit:
 			if n.Kind == token.STRING {
 				s.addLiteral(n.Value)
+				if strings.HasPrefix(name, "tools/") && !strings.HasSuffix(name, "_test.go") {
+					s.addSpelled(name, n.Value)
+				}
 			}
 		}
 		return true
