@@ -96,6 +96,6 @@ func openBox(t *testing.T, path string, keep int) *mailbox {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { box.close() })
+	t.Cleanup(box.close)
 	return box
 }

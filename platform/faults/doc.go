@@ -24,6 +24,8 @@
 //	failure.after_commit_before_ack   a failure committed, the broker does not know
 //	failure.after_retry               a recorded event applied and its row resolved
 //	replay.after_apply_before_done    replayed events applied, their items still open
+//	delivery.before_send              a mail is claimed and nothing of it sent
+//	delivery.after_answer             the mail server has answered, the database does not know
 //
 // There is no registry: a point is the string at its call, and its name says
 // who, when, and between what. A test compares the code with the list of points

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 
+	"orderpaid/platform/faults"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/postgres"
 )
@@ -235,6 +236,8 @@ func (d *Delivery) attempt(ctx context.Context, c claimed) Result {
 	if err != nil {
 		return Result{Outcome: Rejected, Err: err}
 	}
+	faults.Hit("delivery.before_send")
+	defer faults.Hit("delivery.after_answer")
 	return d.mailer.Send(ctx, msg)
 }
 
