@@ -2,11 +2,14 @@ package demo
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,11 +18,27 @@ import (
 type footprint struct {
 	Bytes     int64
 	Processes int
-	Measure   string // how Bytes was counted
+	Measure   string           // how Bytes was counted
+	By        map[string]int64 // bytes by program
 }
 
+func newFootprint(measure string) footprint {
+	return footprint{Measure: measure, By: map[string]int64{}}
+}
+
+func (f *footprint) add(program string, bytes int64) {
+	f.Bytes += bytes
+	f.Processes++
+	f.By[program] += bytes
+}
+
+// String names the programs too, the largest first.
 func (f footprint) String() string {
-	return fmt.Sprintf("%d MB in %d processes (%s)", f.Bytes>>20, f.Processes, f.Measure)
+	programs := slices.SortedFunc(maps.Keys(f.By), func(a, b string) int { return cmp.Compare(f.By[b], f.By[a]) })
+	for i, program := range programs {
+		programs[i] = fmt.Sprintf("%s %d", program, f.By[program]>>20)
+	}
+	return fmt.Sprintf("%d MB in %d processes, %s (%s)", f.Bytes>>20, f.Processes, f.Measure, strings.Join(programs, ", "))
 }
 
 // measureMemory adds up the given processes and all their descendants. On
@@ -34,14 +53,17 @@ func measureMemory(roots ...int) (footprint, error) {
 	if err != nil {
 		return footprint{}, fmt.Errorf("memory: %w", err)
 	}
-	f := footprint{Measure: "proportional set size"}
+	f := newFootprint("proportional set size")
 	for _, pid := range descendants(parents, roots) {
 		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 		if err != nil {
 			continue // it ended meanwhile
 		}
-		f.Bytes += field(raw, "Pss:") << 10
-		f.Processes++
+		program, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if err != nil {
+			continue
+		}
+		f.add(strings.TrimSpace(string(program)), field(raw, "Pss:")<<10)
 	}
 	return f, nil
 }
@@ -96,22 +118,22 @@ func descendants(parents map[int]int, roots []int) []int {
 
 // residentSizes is measureMemory by ps, for systems without /proc.
 func residentSizes(roots []int) (footprint, error) {
-	out, err := exec.Command("ps", "-axo", "pid=,ppid=,rss=").Output()
+	out, err := exec.Command("ps", "-axo", "pid=,ppid=,rss=,comm=").Output()
 	if err != nil {
 		return footprint{}, fmt.Errorf("memory: ps: %w", err)
 	}
-	parents, kilobytes := map[int]int{}, map[int]int64{}
+	parents, kilobytes, programs := map[int]int{}, map[int]int64{}, map[int]string{}
 	for line := range strings.Lines(string(out)) {
 		var pid, ppid int
 		var rss int64
-		if _, err := fmt.Sscan(line, &pid, &ppid, &rss); err == nil {
-			parents[pid], kilobytes[pid] = ppid, rss
+		var program string
+		if _, err := fmt.Sscan(line, &pid, &ppid, &rss, &program); err == nil {
+			parents[pid], kilobytes[pid], programs[pid] = ppid, rss, filepath.Base(program)
 		}
 	}
-	f := footprint{Measure: "resident set size, shared pages counted more than once"}
+	f := newFootprint("resident set size, shared pages counted more than once")
 	for _, pid := range descendants(parents, roots) {
-		f.Bytes += kilobytes[pid] << 10
-		f.Processes++
+		f.add(programs[pid], kilobytes[pid]<<10)
 	}
 	return f, nil
 }

@@ -94,6 +94,7 @@ type run struct {
 	dir     string
 	warm    bool // there was data of an earlier start
 	started time.Time
+	ready   time.Duration // from started until everything was ready
 	screen  *screen
 	stack   *Stack
 }
@@ -140,7 +141,8 @@ func (r *run) introduce() {
 	if r.warm {
 		kind = "warm"
 	}
-	r.screen.printf("ready %.1f s after a %s start", time.Since(r.started).Seconds(), kind)
+	r.ready = time.Since(r.started)
+	r.screen.printf("ready %.1f s after a %s start", r.ready.Seconds(), kind)
 	if memory, err := r.stack.memory(); err == nil {
 		r.screen.printf("memory: %s", memory)
 	}

@@ -19,6 +19,14 @@ var httpPorts = map[string]int{"order": 8080, "points": 8081, "notify": 8082, "s
 
 const smtpPort = 2525
 
+// databaseConns bounds each pool of a service. Every session is a process of
+// 3 MB or more, and all of this has to fit beside what people have open anyway.
+const databaseConns = "4"
+
+// producers are the services that state events: those whose outboxes are
+// relayed.
+var producers = []string{"order", "points", "notify"}
+
 // startServices starts the sim, the services and the relays, all at once: each
 // waits for what it needs by itself.
 func (s *Stack) startServices(ctx context.Context) error {
@@ -79,12 +87,12 @@ func (s *Stack) serviceSpec(service, process string, env []string) (Spec, error)
 	}
 	s.URL[service] = "http://" + http
 	return s.child(process, service, httpPorts[service]+1000, append(env,
-		"HTTP_ADDR="+http, "DATABASE_URL="+s.DSN(Database(service), Database(service)), "NATS_URL="+s.NATSURL))
+		"HTTP_ADDR="+http, "DATABASE_CONNS="+databaseConns, "DATABASE_URL="+s.DSN(Database(service), Database(service)), "NATS_URL="+s.NATSURL))
 }
 
 func (s *Stack) relaySpec(process string) (Spec, error) {
 	var databases []string
-	for _, service := range services {
+	for _, service := range producers {
 		databases = append(databases, service+"="+s.DSN(Database(service), relayRole))
 	}
 	return s.child(process, "relay", 0, []string{"RELAY_DATABASES=" + strings.Join(databases, " "), "NATS_URL=" + s.NATSURL})

@@ -63,7 +63,7 @@ func Up(ctx context.Context, cfg StackConfig) (*Stack, error) {
 	if s.Supervisor, err = NewSupervisor(filepath.Join(cfg.Dir, "log"), cfg.Notice); err != nil {
 		return s, err
 	}
-	s.Env = cfg.Env
+	s.Env = append([]string{"GOGC=50"}, cfg.Env...) // less memory for some more work: people have other programs open
 	for _, step := range []struct {
 		what string
 		do   func(context.Context) error
@@ -118,7 +118,9 @@ func (s *Stack) memory() (footprint, error) { return measureMemory(os.Getpid(), 
 func (s *Stack) build(ctx context.Context) error { return Build(ctx, s.cfg.Root, s.cfg.Bin) }
 
 func (s *Stack) startPostgres(ctx context.Context) error {
-	server, err := StartPostgres(ctx, s.cfg.Root, pgserver.Config{Dir: filepath.Join(s.cfg.Dir, "postgres"), Unsafe: s.cfg.Unsafe})
+	server, err := StartPostgres(ctx, s.cfg.Root, pgserver.Config{
+		Dir: filepath.Join(s.cfg.Dir, "postgres"), Unsafe: s.cfg.Unsafe, SharedBuffersMB: 16, MaxConnections: 100,
+	})
 	s.postgres = server
 	return err
 }
