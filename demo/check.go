@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -25,6 +26,27 @@ type Report struct {
 	Results []Result      `json:"results"`
 	Notes   []string      `json:"notes"` // what happened on the way and is no difference
 	Waited  time.Duration `json:"-"`     // from the end of the load until the databases were as expected
+}
+
+// String is the report as a table, with examples under what differs.
+func (r *Report) String() string {
+	rows := [][]string{{"check", "expected", "found", ""}}
+	var examples []string
+	for _, result := range r.Results {
+		verdict := "ok"
+		if !result.OK {
+			verdict = "DIFFERS"
+			if len(result.Examples) > 0 {
+				examples = append(examples, result.Check+": "+strings.Join(result.Examples, "; "))
+			}
+		}
+		rows = append(rows, []string{result.Check, strconv.FormatInt(result.Expected, 10), strconv.FormatInt(result.Found, 10), verdict})
+	}
+	text := table(rows)
+	for _, line := range append(examples, r.Notes...) {
+		text += "\n  " + line
+	}
+	return text + "\n"
 }
 
 // maxExamples bounds how many differences of one kind are shown.
@@ -77,7 +99,7 @@ func single(check string, expected, found int64, examples ...string) Result {
 
 // A checker compares a journal with everything that the shop has written.
 type checker struct {
-	stack    *Stack
+	site     Site
 	sessions sessions
 	expected *expectations
 	ids      []string
@@ -92,12 +114,16 @@ func Verify(ctx context.Context, s *Stack, journal string, patience time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	open, err := s.openSessions(ctx)
+	return verify(ctx, s.Site(), entries, patience, progress)
+}
+
+func verify(ctx context.Context, site Site, entries []Entry, patience time.Duration, progress func(pass, of int)) (*Report, error) {
+	open, err := site.openSessions(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer open.close()
-	c := &checker{stack: s, sessions: open, expected: expect(entries)}
+	c := &checker{site: site, sessions: open, expected: expect(entries)}
 	for _, order := range c.expected.orders {
 		c.ids = append(c.ids, order.orderID)
 	}
@@ -120,7 +146,7 @@ func (c *checker) await(ctx context.Context, deadline time.Time, progress func(p
 	poll := time.NewTicker(500 * time.Millisecond)
 	defer poll.Stop()
 	for {
-		f, err := c.sessions.look(ctx, c.ids)
+		f, err := c.sessions.look(ctx, c.ids, c.site.Lag)
 		if err != nil {
 			return err
 		}
@@ -145,23 +171,24 @@ func (c *checker) await(ctx context.Context, deadline time.Time, progress func(p
 
 // report makes the whole comparison.
 func (c *checker) report(ctx context.Context) (*Report, error) {
-	f, err := c.sessions.look(ctx, c.ids)
+	f, err := c.sessions.look(ctx, c.ids, c.site.Lag)
 	if err != nil {
 		return nil, err
 	}
-	audit, err := AuditStream(ctx, c.stack.NATSURL)
+	facts, err := c.sessions.relayedFacts(ctx) // before the stream is read: what comes later is nobody's loss
 	if err != nil {
 		return nil, err
 	}
-	mails, err := readMails(ctx, c.stack.URL["sim"])
+	audit, err := AuditStream(ctx, c.site.NATSURL)
 	if err != nil {
 		return nil, err
 	}
-	lost, facts, err := c.sessions.missingFrom(ctx, audit)
+	mails, err := readMails(ctx, c.site.SimURL)
 	if err != nil {
 		return nil, err
 	}
-	results := slices.Concat(c.answers(), c.databases(f), c.stream(audit, lost, facts), c.mails(mails))
+	lost := missing(facts, audit)
+	results := slices.Concat(c.answers(), c.databases(f), c.stream(audit, lost, len(facts)), c.mails(mails))
 	return &Report{
 		OK:      !slices.ContainsFunc(results, func(r Result) bool { return !r.OK }),
 		Results: results,
@@ -223,7 +250,7 @@ func (c *checker) databases(f *found) []Result {
 	return append(results, awards.result(), reversals.result(), sums.result(),
 		single("points: balances that are not the sum of their entries", 0, int64(f.badBalances)),
 		tasks.result(), documents.result(), undone.result(),
-		single("outboxes: events pending or held", 0, int64(f.unpublished)),
+		single("outboxes: events that wait for too long or are held", 0, int64(f.unpublished)),
 		single("consumers: dead letters", 0, int64(f.failures)))
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -21,7 +22,7 @@ type found struct {
 	tasks      map[string]taskRow        // by order
 	documents  map[string]documentRow    // by order
 
-	unpublished int // rows of all outboxes that wait or are held
+	unpublished int // rows of all outboxes that wait for too long or are held
 	failures    int // dead letters of all consumers that are open
 	badBalances int // balances that are not the sum of their entries
 }
@@ -66,7 +67,8 @@ SELECT order_id, state, version, refunded_amount FROM order_document
 // These look at the whole database: what is wrong there is wrong whoever
 // placed the order.
 const (
-	sqlUnpublished = `SELECT (SELECT count(*) FROM message_outbox_pending) + (SELECT count(*) FROM message_outbox_held)`
+	sqlUnpublished = `
+SELECT (SELECT count(*) FROM message_outbox_pending WHERE available_at <= now() - make_interval(secs => $1)) + (SELECT count(*) FROM message_outbox_held)`
 	sqlFailures    = `SELECT count(*) FROM message_failure WHERE state NOT IN ('resolved', 'discarded')`
 	sqlBadBalances = `
 SELECT count(*)
@@ -78,10 +80,10 @@ SELECT count(*)
 // sessions are those of all databases, by service.
 type sessions map[string]*pgx.Conn
 
-func (s *Stack) openSessions(ctx context.Context) (sessions, error) {
+func (s Site) openSessions(ctx context.Context) (sessions, error) {
 	open := sessions{}
 	for _, service := range services {
-		conn, err := pgx.Connect(ctx, s.DSN(Database(service), ownerRole))
+		conn, err := pgx.Connect(ctx, s.Databases[service])
 		if err != nil {
 			open.close()
 			return nil, fmt.Errorf("look into %s: %w", Database(service), err)
@@ -97,8 +99,9 @@ func (s sessions) close() {
 	}
 }
 
-// look reads everything that the databases hold about these orders.
-func (s sessions) look(ctx context.Context, orderIDs []string) (f *found, err error) {
+// look reads everything that the databases hold about these orders. lag is how
+// long an event may wait for a relay.
+func (s sessions) look(ctx context.Context, orderIDs []string, lag time.Duration) (f *found, err error) {
 	f = &found{facts: map[string]map[string]int{}}
 	if f.orders, err = collect(ctx, s["order"], sqlFoundOrders, orderIDs, func(r *orderRow) []any {
 		return []any{&r.State, &r.Version, &r.Points, &r.PointsTakenBack}
@@ -127,7 +130,7 @@ func (s sessions) look(ctx context.Context, orderIDs []string) (f *found, err er
 	if err := f.lookAtFacts(ctx, s["order"], orderIDs); err != nil {
 		return nil, err
 	}
-	return f, f.lookAtWhole(ctx, s)
+	return f, f.lookAtWhole(ctx, s, lag)
 }
 
 // collect reads rows whose first column is an order id.
@@ -167,10 +170,10 @@ func (f *found) lookAtFacts(ctx context.Context, conn *pgx.Conn, orderIDs []stri
 	return nil
 }
 
-func (f *found) lookAtWhole(ctx context.Context, s sessions) error {
+func (f *found) lookAtWhole(ctx context.Context, s sessions, lag time.Duration) error {
 	for service, conn := range s {
 		var unpublished, failures int
-		if err := conn.QueryRow(ctx, sqlUnpublished).Scan(&unpublished); err != nil {
+		if err := conn.QueryRow(ctx, sqlUnpublished, lag.Seconds()).Scan(&unpublished); err != nil {
 			return fmt.Errorf("look into %s: %w", Database(service), err)
 		}
 		if err := conn.QueryRow(ctx, sqlFailures).Scan(&failures); err != nil {
@@ -227,26 +230,42 @@ func getJSON(ctx context.Context, url string, v any) error {
 	return json.NewDecoder(resp.Body).Decode(v)
 }
 
-const sqlFactIDs = `SELECT event_id FROM message_outbox`
+// A fact of an outbox that no relay waits to publish, and whose outbox it is.
+type fact struct {
+	service string
+	id      uuid.UUID
+}
 
-// missingFrom returns the facts of all outboxes that are not on the stream,
-// and how many facts there are.
-func (s sessions) missingFrom(ctx context.Context, audit *StreamAudit) (lost []string, facts int, err error) {
+// What waits for a relay is not lost, and is looked at elsewhere.
+const sqlRelayedFacts = `
+SELECT event_id FROM message_outbox o
+ WHERE NOT EXISTS (SELECT FROM message_outbox_pending p WHERE p.shard = o.shard AND p.id = o.id)
+   AND NOT EXISTS (SELECT FROM message_outbox_held h WHERE h.shard = o.shard AND h.id = o.id)`
+
+// relayedFacts returns the events of all databases that must be on the stream.
+func (s sessions) relayedFacts(ctx context.Context) (facts []fact, err error) {
 	for _, service := range services {
-		rows, err := s[service].Query(ctx, sqlFactIDs)
+		rows, err := s[service].Query(ctx, sqlRelayedFacts)
 		if err != nil {
-			return nil, 0, fmt.Errorf("read the outbox of %s: %w", service, err)
+			return nil, fmt.Errorf("read the outbox of %s: %w", service, err)
 		}
 		var id uuid.UUID
 		if _, err := pgx.ForEachRow(rows, []any{&id}, func() error {
-			facts++
-			if !audit.Has(id) {
-				lost = append(lost, service+" "+id.String())
-			}
+			facts = append(facts, fact{service, id})
 			return nil
 		}); err != nil {
-			return nil, 0, fmt.Errorf("read the outbox of %s: %w", service, err)
+			return nil, fmt.Errorf("read the outbox of %s: %w", service, err)
 		}
 	}
-	return lost, facts, nil
+	return facts, nil
+}
+
+// missing returns the facts that are not on the stream.
+func missing(facts []fact, audit *StreamAudit) (lost []string) {
+	for _, f := range facts {
+		if !audit.Has(f.id) {
+			lost = append(lost, f.service+" "+f.id.String())
+		}
+	}
+	return lost
 }

@@ -19,7 +19,7 @@ func (r *run) show(ctx context.Context) error {
 	if err := r.welcome(ctx); err != nil {
 		return err
 	}
-	open, err := r.stack.openSessions(ctx)
+	open, err := r.stack.Site().openSessions(ctx)
 	if err != nil {
 		return err
 	}

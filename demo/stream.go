@@ -5,11 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/synadia-io/orbit.go/jetstreamext"
 
 	"orderpaid/platform/messaging/natsbroker"
 )
@@ -34,15 +33,19 @@ func (a *StreamAudit) Has(id uuid.UUID) bool { _, found := a.events[id]; return 
 // Distinct returns how many different events are on the stream.
 func (a *StreamAudit) Distinct() int { return len(a.events) }
 
-// readTimeout is how long the stream may be silent before the audit gives up.
-const readTimeout = 30 * time.Second
+// How much the audit asks for at once.
+const (
+	readMessages = 1000
+	readBytes    = 8 << 20
+)
 
 // AuditStream reads the stream from its first message to the one that is its
-// last at the start.
+// last at the start. It creates no consumer: a user who may only read can do
+// it, and it leaves no trace on the server.
 func AuditStream(ctx context.Context, natsURL string) (*StreamAudit, error) {
-	nc, err := nats.Connect(natsURL, nats.Name("audit"), nats.CustomInboxPrefix("_INBOX_audit"))
+	nc, err := natsbroker.Dial(ctx, natsURL, "audit")
 	if err != nil {
-		return nil, fmt.Errorf("audit the stream: connect to nats: %w", err)
+		return nil, fmt.Errorf("audit the stream: %w", err)
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)
@@ -53,35 +56,40 @@ func AuditStream(ctx context.Context, natsURL string) (*StreamAudit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit the stream: %w", err)
 	}
-	audit := &StreamAudit{ByOrder: map[string]map[string]int{}, events: map[uuid.UUID]struct{}{}, newest: map[string]int64{}}
-	if stream.CachedInfo().State.Msgs == 0 {
-		return audit, nil
-	}
-	// An ordered consumer leaves nothing behind on the server and starts again
-	// by itself where a gap shows.
-	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
-	if err != nil {
-		return nil, fmt.Errorf("audit the stream: %w", err)
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		return nil, fmt.Errorf("audit the stream: %w", err)
-	}
-	defer messages.Stop()
-	for last := stream.CachedInfo().State.LastSeq; ; {
-		msg, err := messages.Next(jetstream.NextMaxWait(readTimeout))
-		if err = errors.Join(err, ctx.Err()); err != nil {
-			return nil, fmt.Errorf("audit the stream after %d messages: %w", audit.Messages, err)
+	audit := newAudit()
+	state := stream.CachedInfo().State
+	for next := max(state.FirstSeq, 1); state.Msgs > 0 && next <= state.LastSeq; {
+		before := next
+		if next, err = audit.read(ctx, js, next); err != nil {
+			return nil, fmt.Errorf("audit the stream from message %d: %w", before, err)
 		}
-		meta, err := msg.Metadata()
+	}
+	return audit, nil
+}
+
+// read adds one answer of the server, and returns where the next one starts.
+func (a *StreamAudit) read(ctx context.Context, js jetstream.JetStream, next uint64) (uint64, error) {
+	before := next
+	answers, err := jetstreamext.GetBatch(ctx, js, natsbroker.DefaultStream, readMessages,
+		jetstreamext.GetBatchSeq(next), jetstreamext.GetBatchMaxBytes(readBytes))
+	if err != nil {
+		return next, err
+	}
+	for m, err := range answers {
 		if err != nil {
-			return nil, fmt.Errorf("audit the stream: %w", err)
+			return next, err
 		}
-		audit.add(msg.Data())
-		if meta.Sequence.Stream >= last {
-			return audit, nil
-		}
+		a.add(m.Data)
+		next = m.Sequence + 1
 	}
+	if next == before {
+		return next, errors.New("the server does not answer")
+	}
+	return next, nil
+}
+
+func newAudit() *StreamAudit {
+	return &StreamAudit{ByOrder: map[string]map[string]int{}, events: map[uuid.UUID]struct{}{}, newest: map[string]int64{}}
 }
 
 func (a *StreamAudit) add(raw []byte) {

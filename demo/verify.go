@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -21,7 +19,11 @@ func (r *run) check(ctx context.Context) error {
 		return err
 	}
 	r.screen.keep()
-	r.screen.printf("  %-22s %6.1f s", "load", time.Since(loading).Seconds())
+	r.step("load", time.Since(loading))
+	memory, err := r.stack.memory() // now everything has been busy
+	if err != nil {
+		return err
+	}
 
 	report, err := Verify(ctx, r.stack, cfg.Journal, r.patience(), func(pass, of int) {
 		r.screen.show(fmt.Sprintf("%s %d of %d checks of the databases pass", bar(pass, of), pass, of))
@@ -30,8 +32,8 @@ func (r *run) check(ctx context.Context) error {
 		return err
 	}
 	r.screen.keep()
-	r.screen.printf("  %-22s %6.1f s", "until all was done", report.Waited.Seconds())
-	return r.print(report, cfg.Journal)
+	r.step("until all was done", report.Waited)
+	return r.print(report, cfg.Journal, memory)
 }
 
 // patience is how long the shop may take to finish after the load: generous,
@@ -42,20 +44,17 @@ func (r *run) patience() time.Duration {
 }
 
 // print writes the report. A difference is an exit code, not another message.
-func (r *run) print(report *Report, journal string) error {
-	memory, err := r.stack.memory()
-	if err != nil {
-		return err
-	}
+func (r *run) print(report *Report, journal string, memory footprint) error {
 	if r.JSON {
 		encoder := json.NewEncoder(os.Stdout)
 		encoder.SetIndent("", "  ")
 		if err := encoder.Encode(struct {
 			*Report
-			Journal     string  `json:"journal"`
-			MemoryBytes int64   `json:"memory_bytes"`
-			Seconds     float64 `json:"seconds"` // since the start of the script
-		}{report, journal, memory.Bytes, time.Since(r.started).Seconds()}); err != nil {
+			Journal      string  `json:"journal"`
+			MemoryBytes  int64   `json:"memory_bytes"`  // of all processes, after the load
+			ReadySeconds float64 `json:"ready_seconds"` // from the start of the script until everything was ready
+			Seconds      float64 `json:"seconds"`       // from the start of the script until now
+		}{report, journal, memory.Bytes, r.ready.Seconds(), time.Since(r.started).Seconds()}); err != nil {
 			return err
 		}
 	} else {
@@ -67,23 +66,4 @@ func (r *run) print(report *Report, journal string) error {
 		return ExitError(1)
 	}
 	return nil
-}
-
-// String is the report as a table, with examples under what differs.
-func (r *Report) String() string {
-	rows := [][]string{{"check", "expected", "found", ""}}
-	var examples []string
-	for _, result := range r.Results {
-		verdict := "ok"
-		if !result.OK {
-			verdict = "DIFFERS"
-			examples = append(examples, result.Check+": "+strings.Join(result.Examples, "; "))
-		}
-		rows = append(rows, []string{result.Check, strconv.FormatInt(result.Expected, 10), strconv.FormatInt(result.Found, 10), verdict})
-	}
-	text := table(rows)
-	for _, line := range append(examples, r.Notes...) {
-		text += "\n  " + line
-	}
-	return text + "\n"
 }

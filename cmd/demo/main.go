@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -17,6 +18,10 @@ import (
 type commands struct {
 	Run      demo.Command         `cmd:"" default:"withargs" help:"Run the shop (the default)."`
 	Postgres demo.PostgresCommand `cmd:"" help:"Run a command with a throw-away PostgreSQL."`
+	Check    demo.CheckCommand    `cmd:"" help:"Check a shop that runs somewhere else."`
+	Steady   demo.SteadyCommand   `cmd:"" help:"Keep a shop busy until stopped."`
+	Secrets  demo.SecretsCommand  `cmd:"" help:"Make the secrets of a shop in containers."`
+	Look     demo.LookCommand     `cmd:"" hidden:"" help:"Say where to look."`
 	Guard    demo.GuardCommand    `cmd:"" hidden:"" help:"Run a program and end it when stdin closes."`
 }
 
@@ -24,7 +29,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	var cli commands
-	parsed := kong.Parse(&cli, kong.Name("demo"), kong.BindTo(ctx, (*context.Context)(nil)), kong.Description(
+	parsed := kong.Parse(&cli, kong.Name("demo"), kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(os.Stdout, (*io.Writer)(nil)), kong.Description(
 		"Orders are paid; points, mail and search follow: the whole shop in child processes on this machine.\n\n"+
 			"Example: scripts/demo\n\nExample: scripts/demo --check --orders 500 --kill"))
 	err := parsed.Run()

@@ -65,9 +65,16 @@ func Main(name, about string, cfg any, run func(ctx context.Context) error) {
 }
 
 func start(name, about string, cfg any, run func(ctx context.Context) error) int {
+	if len(os.Args) > 1 && os.Args[1] == healthCommand {
+		return health(name, os.Args[2:])
+	}
 	var own common
 	parser := newParser(name, about, cfg, &own)
-	if _, err := parser.Parse(os.Args[1:]); err != nil {
+	err := readSecretFiles(parser.Model.Flags)
+	if err == nil {
+		_, err = parser.Parse(os.Args[1:])
+	}
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %s; see %s --help\n", name, credentials.ReplaceAllString(err.Error(), "***"), name)
 		return exitUsage
 	}

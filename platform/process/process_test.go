@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -143,6 +144,27 @@ func TestConfigurationIsLoggedWithoutSecrets(t *testing.T) {
 	}
 	if strings.Contains(log, "geheim") {
 		t.Errorf("log has a secret:\n%s", log)
+	}
+}
+
+func TestSecretMayComeFromAFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "url")
+	if err := os.WriteFile(file, []byte(database+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, "ends", []string{"DATABASE_URL_FILE=" + file})
+	if got, want := p.line(), `running 127.0.0.1:8081 `+database+` demo.example  ""`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if code := p.exitCode(t); code != 0 || strings.Contains(p.stderr.String(), "geheim") {
+		t.Errorf("exit code = %d, want 0, and no secret in the log: %s", code, p.stderr.String())
+	}
+	for name, broken := range map[string]string{"missing": file + "-2", "empty": os.DevNull} {
+		p := start(t, "ends", []string{"DATABASE_URL_FILE=" + broken})
+		if code := p.exitCode(t); code != 2 || !strings.Contains(p.stderr.String(), "DATABASE_URL_FILE") {
+			t.Errorf("%s: exit code %d, stderr %q; want 2 and the variable", name, code, p.stderr.String())
+		}
 	}
 }
 

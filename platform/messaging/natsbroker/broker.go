@@ -19,8 +19,9 @@ import (
 
 // Config configures a [Broker].
 type Config struct {
-	// URL is one address or several, separated by commas. It may hold
-	// credentials, so it is never logged. Required.
+	// URL is one address or several, separated by commas, and behind them the
+	// files with which to prove who this is: nats://a:4222?nkey=FILE, see
+	// auth.go. It may hold credentials, so it is never logged. Required.
 	URL string
 
 	// Name identifies the client to the server and to its administrators. It
@@ -121,7 +122,11 @@ func Connect(ctx context.Context, cfg Config) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{cfg: cfg, closed: make(chan struct{}), lost: make(chan struct{}), sources: map[*source]struct{}{}}
-	b.nc, err = nats.Connect(cfg.URL, b.options(ctx)...)
+	to, err := parseAddress(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("connect to nats as %s: %w", cfg.Name, err)
+	}
+	b.nc, err = nats.Connect(to.servers, append(to.options, b.options(ctx)...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to nats as %s: %w", cfg.Name, withoutURL(err))
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"orderpaid/platform/messaging"
@@ -109,9 +108,9 @@ func PlanTopology(ctx context.Context, url string, t Topology) ([]Change, error)
 // withJetStream uses a connection of its own: the owner of the topology has
 // other permissions than the services.
 func withJetStream(ctx context.Context, url string, use func(jetstream.JetStream) error) error {
-	nc, err := nats.Connect(url, nats.Name("topology"), nats.CustomInboxPrefix("_INBOX_topology"))
+	nc, err := Dial(ctx, url, "topology")
 	if err != nil {
-		return fmt.Errorf("topology: connect to nats: %w", withoutURL(err))
+		return fmt.Errorf("topology: %w", err)
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)
