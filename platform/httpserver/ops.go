@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-chi/chi/v5"
+
 	"orderpaid/platform/telemetry"
 )
 
@@ -20,15 +22,23 @@ const readyTimeout = 2 * time.Second
 //	          restarting a process does not mend its database.
 //	/readyz   200 when ready returns nil within 2 seconds, else 503.
 //	/metrics  Prometheus.
+//	/ops/...  what mount adds, on a router like that of [NewRouter].
 //
 // Keep addr private: readiness names what is broken, and metrics tell how the
 // business goes.
-func RunOps(ctx context.Context, addr string, ready func(context.Context) error) error {
-	return Run(ctx, addr, opsHandler(ready))
+func RunOps(ctx context.Context, addr string, ready func(context.Context) error, mount ...func(chi.Router)) error {
+	return Run(ctx, addr, opsHandler(ready, mount...))
 }
 
-func opsHandler(ready func(context.Context) error) http.Handler {
+func opsHandler(ready func(context.Context) error, mount ...func(chi.Router)) http.Handler {
 	mux := http.NewServeMux()
+	if len(mount) > 0 {
+		router := NewRouter("ops")
+		for _, add := range mount {
+			add(router)
+		}
+		mux.Handle("/ops/", router)
+	}
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		WriteJSON(w, http.StatusOK, health{Status: "alive"})
 	})

@@ -34,6 +34,9 @@ const sqlMarkCorrected = `
 INSERT INTO message_inbox (consumer, event_id, aggregate_id, result) VALUES ($1, $2, $3, 'corrected')
 ON CONFLICT (consumer, event_id) DO NOTHING`
 
+// ErrUnreadable: a correction that no consumer could read.
+var ErrUnreadable = errors.New("the corrected event is not a readable envelope")
+
 // ErrSettled: the failure has come to its end already, or its event has had
 // its effect in another way.
 var ErrSettled = errors.New("this failure is settled already")
@@ -48,7 +51,7 @@ func (d *DeadLetters) Fix(ctx context.Context, id int64, corrected []byte, actor
 	}
 	env, err := correct(corrected)
 	if err != nil {
-		return uuid.Nil, fmt.Errorf("corrected event: %w", err)
+		return uuid.Nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	err = postgres.InTx(ctx, d.pool, func(tx pgx.Tx) error { return d.replace(ctx, tx, id, env, actor) })
 	if err != nil {

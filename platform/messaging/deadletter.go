@@ -111,6 +111,51 @@ func (d *DeadLetters) List(ctx context.Context, f FailureFilter) ([]DeadLetter, 
 	return pgx.CollectRows(rows, pgx.RowToStructByName[DeadLetter])
 }
 
+const sqlFailuresOf = `
+SELECT ` + deadLetterColumns + `
+  FROM message_failure
+ WHERE aggregate_id = nullif($1, '') OR event_id = ANY($2::uuid[]) OR replaced_by = ANY($2::uuid[])
+ ORDER BY failure_id LIMIT 1000`
+
+// Of returns the failures, settled or not, of an aggregate's events and of the
+// events given, with what corrections have replaced.
+func (d *DeadLetters) Of(ctx context.Context, aggregateID string, events ...uuid.UUID) ([]DeadLetter, error) {
+	rows, err := d.pool.Query(ctx, sqlFailuresOf, aggregateID, events)
+	if err != nil {
+		return nil, fmt.Errorf("read failures: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[DeadLetter])
+}
+
+// Payloads returns the payloads of the failures that the filter selects,
+// oldest first. One that was erased or cannot be opened is an error that names
+// it: whoever asks for events wants all of them.
+func (d *DeadLetters) Payloads(ctx context.Context, f FailureFilter) ([][]byte, error) {
+	rows, err := d.pool.Query(ctx, `SELECT failure_id, payload, sealed_by`+sqlFilter, f.args())
+	if err != nil {
+		return nil, fmt.Errorf("read payloads: %w", err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) ([]byte, error) {
+		var id int64
+		var sealed []byte
+		var sealedBy *string
+		if err := row.Scan(&id, &sealed, &sealedBy); err != nil {
+			return nil, err
+		}
+		if sealed == nil {
+			return nil, fmt.Errorf("failure %d: %w", id, ErrErased)
+		}
+		payload, err := d.keys.open(sealed, sealedBy)
+		if err != nil {
+			return nil, fmt.Errorf("failure %d: %w", id, err)
+		}
+		return payload, nil
+	})
+}
+
+// ErrErased: the payload's retention has ended.
+var ErrErased = errors.New("the payload has been erased")
+
 // A FailureGroup is how many failures share a cause.
 type FailureGroup struct {
 	Consumer  string    `json:"consumer"`

@@ -26,7 +26,8 @@ import (
 type Reader struct {
 	b     *Broker
 	kinds map[string]bool // subjects without their shard
-	next  uint64          // the sequence to go on from
+	next  uint64          // the sequence to go on from; 0: begin at start
+	start time.Time
 }
 
 // Reader returns a reader of the given kinds that starts at the sequence from;
@@ -36,6 +37,14 @@ func (b *Broker) Reader(kinds []messaging.Kind, from uint64) *Reader {
 	for _, kind := range kinds {
 		r.kinds[strings.TrimSuffix(kind.Filter(), ".*")] = true
 	}
+	return r
+}
+
+// ReaderSince returns a reader of the given kinds that starts at the first
+// message that the server stored at t or later, by the server's clock.
+func (b *Broker) ReaderSince(kinds []messaging.Kind, t time.Time) *Reader {
+	r := b.Reader(kinds, 1)
+	r.next, r.start = 0, t
 	return r
 }
 
@@ -73,8 +82,11 @@ func (r *Reader) Next(ctx context.Context, limit int) ([]*Stored, error) {
 func (r *Reader) read(ctx context.Context, limit int) (batch []*Stored, next uint64, err error) {
 	ctx, cancel := r.b.whileConnected(ctx, r.b.cfg.AttemptTimeout)
 	defer cancel()
-	answers, err := jetstreamext.GetBatch(ctx, r.b.js, r.b.cfg.Stream, limit,
-		jetstreamext.GetBatchSeq(r.next), jetstreamext.GetBatchMaxBytes(readBytes))
+	from := jetstreamext.GetBatchSeq(r.next)
+	if r.next == 0 {
+		from = jetstreamext.GetBatchStartTime(r.start)
+	}
+	answers, err := jetstreamext.GetBatch(ctx, r.b.js, r.b.cfg.Stream, limit, from, jetstreamext.GetBatchMaxBytes(readBytes))
 	if err != nil {
 		return nil, 0, unavailable(err)
 	}

@@ -1,0 +1,193 @@
+package opsapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+
+	"orderpaid/platform/httpserver"
+	"orderpaid/platform/messaging"
+	"orderpaid/platform/process"
+)
+
+// A Role is what the bearer of a token may do. Viewer, Operator and Approver
+// each include the one before; Peer stands apart.
+type Role string
+
+// The roles.
+const (
+	// Viewer reads everything but payloads.
+	Viewer Role = "viewer"
+
+	// Operator also acts, and sees payloads; both are recorded.
+	Operator Role = "operator"
+
+	// Approver also lets a large replay of somebody else be started.
+	Approver Role = "approver"
+
+	// Peer is another service: it reads events of the outbox, with their
+	// payloads, and nothing else. It fills gaps and replays with them.
+	Peer Role = "peer"
+)
+
+// allows reports whether a bearer of role r may do what needs the role needed.
+func (r Role) allows(needed Role) bool {
+	rank := map[Role]int{Viewer: 1, Operator: 2, Approver: 3}
+	if needed == Peer {
+		return r == Peer || rank[r] >= rank[Operator]
+	}
+	return rank[r] >= rank[needed]
+}
+
+// minToken is the shortest token that is taken: what a person can remember, a
+// program can guess.
+const minToken = 16
+
+// Tokens are who may use the ops API. The zero value lets nobody in.
+type Tokens struct{ bearers []bearer }
+
+// A bearer is kept by the hash of the token: hashes have one length, so that
+// the time of a comparison tells nothing, and a dump of the memory no token.
+type bearer struct {
+	name string
+	role Role
+	hash [sha256.Size]byte
+}
+
+var bearerName = regexp.MustCompile(`^[A-Za-z0-9_.@-]{1,64}$`)
+
+// ParseTokens reads entries of the form name:role:token, separated by blanks or
+// line ends; a line that begins with # is a remark. The name is who acts, as
+// the audit log will show it. Errors never repeat a token.
+func ParseTokens(text string) (Tokens, error) {
+	var t Tokens
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(strings.TrimSpace(line), "#") {
+			continue
+		}
+		for _, entry := range strings.Fields(line) {
+			parts := strings.SplitN(entry, ":", 3)
+			if len(parts) != 3 || !bearerName.MatchString(parts[0]) {
+				return Tokens{}, fmt.Errorf("token %d is not name:role:token", len(t.bearers)+1)
+			}
+			name, role, token := parts[0], Role(parts[1]), parts[2]
+			switch {
+			case role != Viewer && role != Operator && role != Approver && role != Peer:
+				return Tokens{}, fmt.Errorf("token of %s: the role is none of viewer, operator, approver, peer", name)
+			case len(token) < minToken:
+				return Tokens{}, fmt.Errorf("token of %s has fewer than %d characters", name, minToken)
+			}
+			t.bearers = append(t.bearers, bearer{name, role, sha256.Sum256([]byte(token))})
+		}
+	}
+	return t, nil
+}
+
+// loadTokens reads the tokens of both settings. Entries of the file are in the
+// same form; a file is how most systems hand secrets to a process.
+func loadTokens(inline process.Secret, file string) (Tokens, error) {
+	text := string(inline)
+	if file != "" {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return Tokens{}, fmt.Errorf("ops tokens: %w", err)
+		}
+		text += "\n" + string(raw)
+	}
+	t, err := ParseTokens(text)
+	if err != nil {
+		return Tokens{}, fmt.Errorf("ops tokens: %w", err)
+	}
+	return t, nil
+}
+
+// find returns who bears the token. It compares with every token there is, in
+// the same time whichever matches.
+func (t Tokens) find(token string) (found bearer, ok bool) {
+	hash := sha256.Sum256([]byte(token))
+	for _, b := range t.bearers {
+		if subtle.ConstantTimeCompare(hash[:], b.hash[:]) == 1 {
+			found, ok = b, true
+		}
+	}
+	return found, ok
+}
+
+var (
+	errNoTokens        = &httpserver.Error{Status: http.StatusForbidden, Code: "ops_api_closed", Detail: "this process was started without tokens (--ops-tokens), so nobody may use its ops API"}
+	errUnauthenticated = &httpserver.Error{Status: http.StatusUnauthorized, Code: "unauthenticated", Detail: "send a known token as Authorization: Bearer"}
+)
+
+type bearerKey struct{}
+
+// authenticate lets known bearers in and remembers who they are.
+func (t Tokens) authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(t.bearers) == 0 {
+			httpserver.WriteError(w, r, errNoTokens)
+			return
+		}
+		token, given := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		b, known := t.find(token)
+		if !given || !known {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="ops"`)
+			httpserver.WriteError(w, r, errUnauthenticated)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), bearerKey{}, b)))
+	})
+}
+
+// need refuses those whose role is too small.
+func need(role Role) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !bearerOf(r).role.allows(role) {
+				httpserver.WriteError(w, r, &httpserver.Error{Status: http.StatusForbidden, Code: "forbidden",
+					Detail: "this needs the role " + string(role)})
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+func bearerOf(r *http.Request) bearer {
+	b, _ := r.Context().Value(bearerKey{}).(bearer)
+	return b
+}
+
+// ReasonHeader may carry the reason of an action, where the body does not.
+const ReasonHeader = "X-Reason"
+
+const maxReason = 500
+
+// actor is who acts and why: the token's name, and the reason that the request
+// gives in its body or its header. Nobody can act in another's name.
+func actor(r *http.Request, reason string) (messaging.Actor, error) {
+	if reason == "" {
+		reason = r.Header.Get(ReasonHeader)
+	}
+	reason = strings.TrimSpace(reason)
+	switch {
+	case reason == "":
+		return messaging.Actor{}, &httpserver.Error{Status: http.StatusBadRequest, Code: "reason_missing",
+			Detail: "say why, as reason in the body or in the header X-Reason; it is kept"}
+	case len(reason) > maxReason:
+		return messaging.Actor{}, &httpserver.Error{Status: http.StatusBadRequest, Code: "reason_too_long",
+			Detail: fmt.Sprintf("a reason has at most %d bytes", maxReason)}
+	}
+	return messaging.Actor{Name: bearerOf(r).name, Reason: reason}, nil
+}
+
+// isCode reports whether err is an answer with this code.
+func isCode(err error, code string) bool {
+	var answer *httpserver.Error
+	return errors.As(err, &answer) && answer.Code == code
+}

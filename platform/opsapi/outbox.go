@@ -1,0 +1,223 @@
+package opsapi
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"orderpaid/platform/httpserver"
+	"orderpaid/platform/messaging"
+)
+
+func (a *API) service(_ http.ResponseWriter, r *http.Request) (any, error) {
+	info := ServiceInfo{Service: a.cfg.Service, Consumers: a.consumerInfos()}
+	if err := a.cfg.Pool.QueryRow(r.Context(), `SELECT clock_timestamp()`).Scan(&info.Now); err != nil {
+		return nil, fmt.Errorf("read the clock: %w", err)
+	}
+	return info, nil
+}
+
+func (a *API) consumerInfos() []ConsumerInfo {
+	infos := []ConsumerInfo{}
+	for _, c := range a.cfg.Consumers {
+		sub := c.Subscription()
+		info := ConsumerInfo{Name: sub.Durable, Kinds: []string{}, Owner: a.cfg.Flags.OpsOwner, Runbook: a.cfg.Flags.OpsRunbook}
+		for _, kind := range sub.Kinds {
+			info.Kinds = append(info.Kinds, kind.String())
+		}
+		infos = append(infos, info)
+	}
+	return infos
+}
+
+func (a *API) backlog(_ http.ResponseWriter, r *http.Request) (any, error) {
+	b, err := a.history.Backlog(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	return newBacklog(b), nil
+}
+
+func (a *API) outbox(_ http.ResponseWriter, r *http.Request) (any, error) {
+	p := params{r: r}
+	id, aggregate, limit := p.uuid("event_id"), p.text("aggregate_id"), p.limit()
+	filter := messaging.StagedFilter{Kind: p.text("kind"), State: p.text("state"), Since: p.time("since", time.Time{}),
+		Until: p.time("until", time.Time{}), Before: p.uuid("before"), Limit: limit + 1}
+	if p.err != nil {
+		return nil, p.err
+	}
+	var events []messaging.StagedEvent
+	var err error
+	switch {
+	case id != uuid.Nil:
+		events, err = a.history.StagedEventByID(r.Context(), id)
+	case aggregate != "":
+		events, err = a.history.Staged(r.Context(), aggregate)
+		limit = len(events) // all there are: an aggregate has few
+	default:
+		events, err = a.history.StagedPage(r.Context(), filter)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newPage(events, limit, func(e messaging.StagedEvent) string { return e.EventID.String() }), nil
+}
+
+const (
+	sqlStagedIDs = `SELECT event_id FROM message_outbox WHERE event_id = ANY($1::uuid[])`
+
+	sqlStagedVersions = `
+SELECT DISTINCT v.id, v.version
+  FROM unnest($1::text[], $2::bigint[]) AS v(id, version)
+  JOIN message_outbox o ON o.aggregate_id = v.id AND o.aggregate_version = v.version`
+)
+
+func (a *API) outboxLookup(w http.ResponseWriter, r *http.Request) (any, error) {
+	var asked OutboxLookup
+	if err := httpserver.ReadJSON(w, r, &asked); err != nil {
+		return nil, err
+	}
+	if err := bounded(len(asked.EventIDs) + len(asked.Versions)); err != nil {
+		return nil, err
+	}
+	found := OutboxFound{EventIDs: []uuid.UUID{}, Versions: []EventRef{}}
+	rows, err := a.cfg.Pool.Query(r.Context(), sqlStagedIDs, asked.EventIDs)
+	if err == nil {
+		found.EventIDs, err = pgx.AppendRows(found.EventIDs, rows, pgx.RowTo[uuid.UUID])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up events: %w", err)
+	}
+	ids, versions := make([]string, len(asked.Versions)), make([]int64, len(asked.Versions))
+	for i, v := range asked.Versions {
+		ids[i], versions[i] = v.AggregateID, v.AggregateVersion
+	}
+	rows, err = a.cfg.Pool.Query(r.Context(), sqlStagedVersions, ids, versions)
+	if err == nil {
+		found.Versions, err = pgx.AppendRows(found.Versions, rows, func(row pgx.CollectableRow) (v EventRef, err error) {
+			return v, row.Scan(&v.AggregateID, &v.AggregateVersion)
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up versions: %w", err)
+	}
+	return found, nil
+}
+
+// bounded keeps the lists of one request within what one statement should take.
+func bounded(n int) error {
+	if n > maxPage {
+		return badRequest("too_many", "at most %d at a time", maxPage)
+	}
+	return nil
+}
+
+func (a *API) between(_ http.ResponseWriter, r *http.Request) (any, error) {
+	p := params{r: r}
+	aggregateType, aggregateID, after, before := p.text("aggregate_type"), p.text("aggregate_id"), p.int("after", 0), p.int("before", 0)
+	switch {
+	case p.err != nil:
+		return nil, p.err
+	case aggregateID == "" || before-after > maxPage:
+		return nil, badRequest("bad_range", "aggregate_id is missing, or more than %d versions are asked for", maxPage)
+	}
+	events, complete, err := a.history.Between(r.Context(), aggregateType, aggregateID, after, before)
+	return Between{events, complete}, err
+}
+
+func (a *API) payloads(w http.ResponseWriter, r *http.Request) (any, error) {
+	asked, err := readIDs(w, r)
+	if err != nil {
+		return nil, err
+	}
+	events, err := a.history.Payloads(r.Context(), asked.EventIDs)
+	return Payloads{events}, err
+}
+
+func readIDs(w http.ResponseWriter, r *http.Request) (ids EventIDs, err error) {
+	if err := httpserver.ReadJSON(w, r, &ids); err != nil {
+		return ids, err
+	}
+	if len(ids.EventIDs) == 0 {
+		return ids, badRequest("ids_missing", "event_ids names no event")
+	}
+	return ids, bounded(len(ids.EventIDs))
+}
+
+func (a *API) republish(w http.ResponseWriter, r *http.Request) (any, error) {
+	asked, err := readIDs(w, r)
+	if err != nil {
+		return nil, err
+	}
+	who, err := actor(r, asked.Reason)
+	if err != nil {
+		return nil, err
+	}
+	n, err := a.history.Republish(r.Context(), asked.EventIDs, who)
+	return Changed{Changed: n}, err
+}
+
+func (a *API) release(w http.ResponseWriter, r *http.Request) (any, error) {
+	asked, err := readIDs(w, r)
+	if err != nil {
+		return nil, err
+	}
+	who, err := actor(r, asked.Reason)
+	if err != nil {
+		return nil, err
+	}
+	n, err := a.history.ReleaseHeld(r.Context(), asked.EventIDs, who)
+	return Changed{Changed: n}, err
+}
+
+func (a *API) inbox(_ http.ResponseWriter, r *http.Request) (any, error) {
+	p := params{r: r}
+	aggregate, event := p.text("aggregate_id"), p.uuid("event_id")
+	switch {
+	case p.err != nil:
+		return nil, p.err
+	case aggregate == "" && event == uuid.Nil:
+		return nil, badRequest("filter_missing", "name an aggregate_id or an event_id")
+	}
+	var events []uuid.UUID
+	if event != uuid.Nil {
+		events = append(events, event)
+	}
+	seen, err := a.history.Seen(r.Context(), aggregate, events...)
+	if err != nil {
+		return nil, err
+	}
+	return newPage(seen, len(seen), nil), nil
+}
+
+func (a *API) inboxLookup(w http.ResponseWriter, r *http.Request) (any, error) {
+	asked, err := readIDs(w, r)
+	if err != nil {
+		return nil, err
+	}
+	found := InboxFound{Seen: []messaging.SeenEvent{}, Failures: []messaging.DeadLetter{}}
+	seen, err := a.history.Seen(r.Context(), "", asked.EventIDs...)
+	if err != nil {
+		return nil, err
+	}
+	found.Seen = append(found.Seen, seen...)
+	failures, err := a.desk.Of(r.Context(), "", asked.EventIDs...)
+	found.Failures = append(found.Failures, failures...)
+	return found, err
+}
+
+func (a *API) actions(_ http.ResponseWriter, r *http.Request) (any, error) {
+	p := params{r: r}
+	before, limit := p.int("before", 0), p.limit()
+	if p.err != nil {
+		return nil, p.err
+	}
+	actions, err := a.history.Actions(r.Context(), before, limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return newPage(actions, limit, func(act messaging.Action) string { return formatID(act.ActionID) }), nil
+}

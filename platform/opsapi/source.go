@@ -1,0 +1,204 @@
+package opsapi
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"orderpaid/platform/httpserver"
+	"orderpaid/platform/messaging"
+	"orderpaid/platform/messaging/natsbroker"
+)
+
+// maxReplay bounds one replay: its events are held in memory while it is
+// planned. For more, replay one span of time after the other.
+const maxReplay = 20_000
+
+var errReplayTooLarge = &httpserver.Error{Status: http.StatusUnprocessableEntity, Code: "replay_too_large",
+	Detail: fmt.Sprintf("a replay has at most %d events: choose a smaller span", maxReplay)}
+
+func badSelection(format string, args ...any) error {
+	return &httpserver.Error{Status: http.StatusUnprocessableEntity, Code: "bad_selection", Detail: fmt.Sprintf(format, args...)}
+}
+
+// choose returns the events that a selection names, each aggregate's in order.
+func (a *API) choose(ctx context.Context, c *messaging.Consumer, s Selection) ([][]byte, error) {
+	kinds := c.Subscription().Kinds
+	if s.Kind != "" {
+		kinds = slices.DeleteFunc(slices.Clone(kinds), func(k messaging.Kind) bool { return k.String() != s.Kind })
+		if len(kinds) == 0 {
+			return nil, badSelection("the consumer does not handle this kind; GET /ops/service lists what it does")
+		}
+	}
+	switch s.Source {
+	case "failures":
+		return a.fromFailures(ctx, c.Subscription().Durable, s)
+	case "outbox":
+		return a.fromOutbox(ctx, kinds, s)
+	case "stream":
+		return a.fromStream(ctx, kinds, s)
+	default:
+		return nil, badSelection("source is failures, outbox or stream")
+	}
+}
+
+func (a *API) fromFailures(ctx context.Context, consumer string, s Selection) ([][]byte, error) {
+	if len(s.EventIDs) > 0 || s.Kind != "" || !s.Since.IsZero() || s.FromSequence > 0 {
+		return nil, badSelection("failures are chosen by failure_ids, code or aggregate_id")
+	}
+	filter := messaging.FailureFilter{Consumer: consumer, State: "unresolved", Code: s.Code, AggregateID: s.AggregateID, Limit: maxReplay + 1}
+	var err error
+	if len(s.FailureIDs) > 0 {
+		if filter.IDs, err = parseIDs(s.FailureIDs); err != nil {
+			return nil, err
+		}
+	}
+	return limited(a.desk.Payloads(ctx, filter))
+}
+
+func limited(events [][]byte, err error) ([][]byte, error) {
+	if err == nil && len(events) > maxReplay {
+		return nil, errReplayTooLarge
+	}
+	return events, err
+}
+
+// fromOutbox asks the owners of the kinds. A kind's context is the name of the
+// service that owns it.
+func (a *API) fromOutbox(ctx context.Context, kinds []messaging.Kind, s Selection) ([][]byte, error) {
+	if len(s.EventIDs) == 0 && s.AggregateID == "" && s.Since.IsZero() {
+		return nil, badSelection("events of an outbox are chosen by event_ids, aggregate_id or since (and until, kind)")
+	}
+	var all [][]byte
+	for _, owner := range owners(kinds) {
+		peer, known := a.peers[owner]
+		if !known {
+			return nil, &httpserver.Error{Status: http.StatusUnprocessableEntity, Code: "owner_unknown",
+				Detail: "this service does not know the ops API of " + owner + " (--ops-peer)"}
+		}
+		ids, err := chooseIDs(ctx, peer, kindsOf(kinds, owner), s)
+		if err != nil {
+			return nil, unreachable(err)
+		}
+		for chunk := range slices.Chunk(ids, maxPage) { // each answer is in order, and so are the chunks
+			events, err := peer.Payloads(ctx, chunk)
+			if err != nil {
+				return nil, unreachable(err)
+			}
+			all = append(all, events...)
+		}
+	}
+	return limited(all, nil)
+}
+
+// unreachable makes an answer of what a peer did: that is not this service's
+// fault, and whoever asked must learn whose it is.
+func unreachable(err error) error {
+	if isCode(err, errReplayTooLarge.Code) {
+		return err
+	}
+	return &httpserver.Error{Status: http.StatusBadGateway, Code: "owner_does_not_answer", Detail: err.Error()}
+}
+
+func owners(kinds []messaging.Kind) (names []string) {
+	for _, k := range kinds {
+		if !slices.Contains(names, k.Context) {
+			names = append(names, k.Context)
+		}
+	}
+	return names
+}
+
+func kindsOf(kinds []messaging.Kind, owner string) (names []string) {
+	for _, k := range kinds {
+		if k.Context == owner {
+			names = append(names, k.String())
+		}
+	}
+	return names
+}
+
+// chooseIDs returns the ids of what an owner has of the selection, in the order
+// in which it was staged.
+func chooseIDs(ctx context.Context, owner *Client, kinds []string, s Selection) ([]uuid.UUID, error) {
+	if len(s.EventIDs) > 0 {
+		return s.EventIDs, bounded(len(s.EventIDs))
+	}
+	var staged []messaging.StagedEvent
+	for _, kind := range kinds {
+		filter := OutboxFilter{AggregateID: s.AggregateID, Kind: kind, Since: s.Since, Until: s.Until, Limit: maxPage}
+		for {
+			page, err := owner.Outbox(ctx, filter)
+			if err != nil {
+				return nil, err
+			}
+			staged = append(staged, page.Items...)
+			if len(staged) > 2*maxReplay {
+				return nil, errReplayTooLarge
+			}
+			if page.Next == "" {
+				break
+			}
+			filter.Before = page.Next
+		}
+		if s.AggregateID != "" { // one answer holds all kinds
+			break
+		}
+	}
+	slices.SortFunc(staged, func(a, b messaging.StagedEvent) int { return cmp.Compare(a.ID, b.ID) })
+	var ids []uuid.UUID
+	for _, e := range staged {
+		inTime := !e.CreatedAt.Before(s.Since) && (s.Until.IsZero() || e.CreatedAt.Before(s.Until))
+		if slices.Contains(kinds, e.Kind) && inTime {
+			ids = append(ids, e.EventID)
+		}
+	}
+	return ids, nil
+}
+
+func (a *API) fromStream(ctx context.Context, kinds []messaging.Kind, s Selection) ([][]byte, error) {
+	switch {
+	case a.cfg.Broker == nil:
+		return nil, badSelection("this service cannot read the stream")
+	case s.FromSequence == 0 && s.Since.IsZero():
+		return nil, badSelection("messages of the stream are chosen by from_sequence or since (and to_sequence, until, kind)")
+	}
+	reader := a.cfg.Broker.Reader(kinds, s.FromSequence)
+	if s.FromSequence == 0 {
+		reader = a.cfg.Broker.ReaderSince(kinds, s.Since)
+	}
+	until := s.Until
+	if until.IsZero() {
+		until = time.Now() // what is published while this reads must not make it endless
+	}
+	var events [][]byte
+	for {
+		batch, err := reader.Next(ctx, maxPage)
+		if err != nil {
+			return nil, fmt.Errorf("read the stream: %w", err)
+		}
+		for _, m := range batch {
+			if past(m, s, until) {
+				return events, nil
+			}
+			if !m.StoredAt().Before(s.Since) {
+				events = append(events, m.Data())
+			}
+		}
+		if len(events) > maxReplay {
+			return nil, errReplayTooLarge
+		}
+		if len(batch) == 0 {
+			return events, nil
+		}
+	}
+}
+
+func past(m *natsbroker.Stored, s Selection, until time.Time) bool {
+	return s.ToSequence > 0 && m.Sequence() > s.ToSequence || !m.StoredAt().Before(until)
+}
