@@ -14,7 +14,10 @@
 //
 // # Points
 //
+//	order.before_commit               the order's new state and its event written, nothing committed
+//	order.after_commit                both committed, the provider has no answer
 //	relay.before_publish              a batch is read and nothing of it sent
+//	relay.after_publish_before_ack    events are on the wire, no answer has been read
 //	relay.after_ack_before_mark       the broker has it, the queue does not know
 //	relay.inside_takeover             shards are claimed in the database, not yet in the process
 //	consumer.before_commit            effects written, nothing committed

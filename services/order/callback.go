@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"orderpaid/platform/faults"
 	"orderpaid/platform/postgres"
 )
 
@@ -86,8 +87,13 @@ func (s *Service) ApplyCallback(ctx context.Context, cb Callback) (out Outcome, 
 		if err != nil {
 			return err
 		}
-		return settleCallback(ctx, tx, cb.ID, out)
+		if err := settleCallback(ctx, tx, cb.ID, out); err != nil {
+			return err
+		}
+		faults.Hit("order.before_commit")
+		return nil
 	})
+	faults.Hit("order.after_commit")
 	if err != nil {
 		return Outcome{}, fmt.Errorf("apply callback %s: %w", cb.ID, err)
 	}

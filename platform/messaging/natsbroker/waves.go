@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"orderpaid/platform/faults"
 	"orderpaid/platform/messaging"
 )
 
@@ -75,6 +76,7 @@ func (c *call) sendWave(ctx context.Context, wave []int, earlier error) {
 			}
 		}
 	}
+	faults.Hit("relay.after_publish_before_ack")
 	for n, i := range wave {
 		if futures[n] == nil {
 			continue
