@@ -290,7 +290,9 @@ func (c *Consumer) consume(ctx context.Context) error {
 	beside.Go(func() { c.fetch(active, source, groups) })
 	for g := range groups {
 		if g.err == nil {
-			g.err = c.apply(active, g)
+			if g.err = c.apply(active, g); g.err != nil {
+				g.handBack()
+			}
 		}
 		switch {
 		case active.Err() != nil || errors.Is(g.err, errPlaceLost):

@@ -66,6 +66,20 @@ type openedGroup struct {
 	err        error // of the Fetch
 }
 
+// handBack returns what was not answered to the broker, so that whoever is the
+// active replica now has it at once and not after the acknowledgement wait.
+// Deliveries that were answered refuse a second answer.
+func (g openedGroup) handBack() {
+	for _, it := range g.items {
+		for _, d := range it.deliveries {
+			_ = d.Retry(0)
+		}
+	}
+	for _, u := range g.unusable {
+		_ = u.delivery.Retry(0)
+	}
+}
+
 // unusable is a delivery that can be neither read nor handled, ever.
 type unusable struct {
 	delivery Delivery
