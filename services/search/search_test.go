@@ -147,8 +147,8 @@ func TestTextsOfMegabytesAreIndexedAndFoundByTheirTitle(t *testing.T) {
 		}
 		f.put(t, doc)
 		for _, q := range []string{"登山背包 " + name, "last titles", order} {
-			if got, want := f.found(t, "q", q, "user_id", name), []string{order}; !slices.Equal(got, want) {
-				t.Errorf("%s: %q found %v, want %v", name, q, got, want)
+			if got := f.count(t, `SELECT count(*) FROM order_document WHERE user_id = $1 AND lexemes @@ $2::tsquery`, name, queryOf(q)); got != 1 {
+				t.Errorf("%s: %q finds %d orders, want 1", name, q, got)
 			}
 		}
 	}
@@ -157,7 +157,7 @@ func TestTextsOfMegabytesAreIndexedAndFoundByTheirTitle(t *testing.T) {
 func TestThePlanOfASearchUsesTheIndexes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.fill(t, 20_000)
+	f.fill(t, 10_000)
 	for _, tt := range []struct {
 		name   string
 		query  Query
@@ -165,14 +165,14 @@ func TestThePlanOfASearchUsesTheIndexes(t *testing.T) {
 		orders int // how many the query finds
 	}{
 		{"a rare word", Query{Text: "背包7"}, "lexemes_idx", 1},
-		{"a rare phrase", Query{Text: "山背包19999"}, "lexemes_idx", 1},
+		{"a rare phrase", Query{Text: "山背包9999"}, "lexemes_idx", 1},
 		{"one rare character", Query{Text: "鲸"}, "lexemes_idx", 1},
 		{"a word that is not there", Query{Text: "snowboard"}, "lexemes_idx", 0},
-		{"everything", Query{}, "created_at_order_id_idx", 20_000},
-		{"a common word", Query{Text: "登山"}, "created_at_order_id_idx", 20_000},
+		{"everything", Query{}, "created_at_order_id_idx", 10_000},
+		{"a common word", Query{Text: "登山"}, "created_at_order_id_idx", 10_000},
 		{"one customer", Query{UserID: "u3"}, "user_id_created_at_order_id_idx", 10},
 		{"a rare word of one customer", Query{UserID: "u3", Text: "背包3"}, "_idx", 1},
-		{"a rare state", Query{State: StateCancelled}, "state_created_at_order_id_idx", 200},
+		{"a rare state", Query{State: StateCancelled}, "state_created_at_order_id_idx", 100},
 	} {
 		plan := f.explain(t, tt.query)
 		if !strings.Contains(plan, tt.index) || strings.Contains(plan, "Seq Scan on order_document_0") {
@@ -192,7 +192,7 @@ func TestThePlanOfASearchUsesTheIndexes(t *testing.T) {
 	}
 }
 
-// fill stores n orders of 2,000 customers with titles of their own.
+// fill stores n orders of 1,000 customers with titles of their own.
 func (f fixture) fill(t *testing.T, n int) {
 	t.Helper()
 	docs := make([]Document, n)
@@ -201,7 +201,7 @@ func (f fixture) fill(t *testing.T, n int) {
 		if i == n/2 {
 			title += " 鲸"
 		}
-		doc, err := newDocument(placed(fmt.Sprintf("ord_%032x", i), fmt.Sprintf("u%d", i%2000), title), 1)
+		doc, err := newDocument(placed(fmt.Sprintf("ord_%032x", i), fmt.Sprintf("u%d", i%1000), title), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
