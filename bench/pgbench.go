@@ -59,11 +59,11 @@ func (s *stand) payByPgbench(ctx context.Context) (Reading, error) {
 var pgbenchRate = regexp.MustCompile(`(?m)^tps = ([0-9.]+) \(without initial connection time\)`)
 
 func runPgbench(ctx context.Context, dsn, script string, perClient int) (tps float64, err error) {
-	bin, err := pgserver.Find()
+	program, err := findPgbench()
 	if err != nil {
 		return 0, err
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(bin, "pgbench"), "--no-vacuum", "--protocol=prepared",
+	cmd := exec.CommandContext(ctx, program, "--no-vacuum", "--protocol=prepared",
 		"--client="+strconv.Itoa(payClients), "--jobs=2", "--transactions="+strconv.Itoa(perClient), "--define=i=-1", "--file="+script, dsn)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -74,6 +74,23 @@ func runPgbench(ctx context.Context, dsn, script string, perClient int) (tps flo
 		return 0, fmt.Errorf("pgbench does not say how fast it was:\n%s", out)
 	}
 	return strconv.ParseFloat(string(m[1]), 64)
+}
+
+// findPgbench looks beside the server's own programs, and then on the PATH.
+func findPgbench() (string, error) {
+	bin, err := pgserver.Find()
+	if err != nil {
+		return "", err
+	}
+	server, err := filepath.EvalSymlinks(filepath.Join(bin, "postgres"))
+	if err != nil {
+		return "", err
+	}
+	beside := filepath.Join(filepath.Dir(server), "pgbench")
+	if _, err := os.Stat(beside); err == nil {
+		return beside, nil
+	}
+	return exec.LookPath("pgbench")
 }
 
 // script writes the payment for pgbench. Each client counts through orders of

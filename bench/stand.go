@@ -29,7 +29,7 @@ type sizing struct {
 }
 
 func fullSize() sizing {
-	return sizing{runs: 5, events: 100_000, slow: 10_000, standing: 5_000_000, round: 50_000, payments: 20_000,
+	return sizing{runs: 5, events: 100_000, slow: 10_000, standing: 5_000_000, round: 50_000, payments: 40_000,
 		backlog: 1_000_000, paced: 8 * time.Second, hold: 8 * time.Second}
 }
 
