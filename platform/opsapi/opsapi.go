@@ -15,6 +15,8 @@ import (
 	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/natsbroker"
+	"orderpaid/platform/postgres"
+	"orderpaid/platform/process"
 )
 
 // Config says what a service shows. Service, Pool and Flags are required.
@@ -71,6 +73,15 @@ type Window struct {
 	Since, Until time.Time
 	After        string // the cursor of the last entry of the page before; empty for the first page
 	Limit        int
+}
+
+// poolConns is enough for a person, the console and a reconciliation at the
+// same time.
+const poolConns = 3
+
+// OpenPool opens the pool for the ops API of a service. The caller closes it.
+func OpenPool(ctx context.Context, service string, databaseURL process.Secret) (*pgxpool.Pool, error) {
+	return postgres.Open(ctx, string(databaseURL), postgres.Config{MaxConns: poolConns, ApplicationName: service + " ops"})
 }
 
 // API is a service's ops API.

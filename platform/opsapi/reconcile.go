@@ -266,3 +266,10 @@ func CheckInvariant(ctx context.Context, db Querier, name, says, sql string, arg
 	}
 	return inv, nil
 }
+
+// IDFloor returns the smallest id of the form prefix and 32 hex digits of a
+// UUIDv7 that was made at t or later. Tables with such keys can be read by time
+// without another index.
+func IDFloor(prefix string, t time.Time) string {
+	return fmt.Sprintf("%s%012x%020d", prefix, max(0, t.UnixMilli()), 0)
+}

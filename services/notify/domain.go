@@ -248,8 +248,11 @@ func plan(paid OrderPaid) (Task, error) {
 	return t, nil
 }
 
+// taskPrefix begins every task's id.
+const taskPrefix = "ntf_"
+
 // taskID returns the id that a task gets from a UUIDv7.
-func taskID(id uuid.UUID) string { return "ntf_" + strings.ReplaceAll(id.String(), "-", "") }
+func taskID(id uuid.UUID) string { return taskPrefix + strings.ReplaceAll(id.String(), "-", "") }
 
 // A flaw is what is wrong with an event or a request, in a form that can be
 // counted (code) and read (text). Neither repeats what was sent.

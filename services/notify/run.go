@@ -12,12 +12,14 @@ import (
 	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/natsbroker"
+	"orderpaid/platform/opsapi"
 	"orderpaid/platform/process"
 )
 
 // Config configures the service.
 type Config struct {
 	process.Service `kong:"set='http_addr=127.0.0.1:8082',set='ops_addr=127.0.0.1:9082'"`
+	opsapi.Flags
 
 	SMTPAddr     string         `name:"smtp-addr" env:"SMTP_ADDR" default:"127.0.0.1:2525" placeholder:"HOST:PORT" help:"The mail server. Defaults to 127.0.0.1:2525."`
 	SMTPTLS      TLSMode        `name:"smtp-tls" env:"SMTP_TLS" enum:"offered,starttls,tls,none" default:"offered" help:"Encryption on the way to it: offered (if it has it), starttls (or no mail), tls (from the first byte) or none. Defaults to offered."`
@@ -64,6 +66,11 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer senders.Close()
+	operators, err := opsapi.OpenPool(ctx, "notify", cfg.DatabaseURL) // its own, so that nobody is in the way of whoever mends things
+	if err != nil {
+		return err
+	}
+	defer operators.Close()
 	if err := cfg.PrepareDatabase(ctx, "notify", requests); err != nil {
 		return err
 	}
@@ -81,25 +88,36 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	service := NewService(requests, delivery.Wake)
-	consumer := messaging.NewConsumer(sender, consumers, broker, messaging.ConsumerConfig{})
-	service.register(consumer)
+	settings, err := cfg.ConsumerConfig()
+	if err != nil {
+		return err
+	}
+	consumer := newConsumer(consumers, broker, service, settings)
+	ops, err := opsapi.New(opsapi.Config{
+		Service: "notify", Pool: operators, Flags: cfg.Flags, Consumers: []*messaging.Consumer{consumer}, Broker: broker,
+		Own: NewService(operators, delivery.Wake).own(),
+	})
+	if err != nil {
+		return err
+	}
 	ready := func(ctx context.Context) error {
 		if err := requests.Ping(ctx); err != nil {
 			return err
 		}
 		return broker.Ready(ctx) // not the mail server: without it mails wait, and that is all
 	}
-	return serve(ctx, cfg, service.Handler(), ready, consumer, delivery)
+	return serve(ctx, cfg, service.Handler(), ready, consumer, delivery, ops)
 }
 
 // serve runs everything that lives as long as the service, and waits for all
 // of it.
-func serve(ctx context.Context, cfg Config, h http.Handler, ready func(context.Context) error, consumer *messaging.Consumer, delivery *Delivery) error {
+func serve(ctx context.Context, cfg Config, h http.Handler, ready func(context.Context) error, consumer *messaging.Consumer, delivery *Delivery, ops *opsapi.API) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return consumer.Run(ctx) })
 	g.Go(func() error { return delivery.Run(ctx) })
 	g.Go(func() error { return httpserver.Run(ctx, cfg.HTTPAddr, h) })
-	g.Go(func() error { return httpserver.RunOps(ctx, cfg.OpsAddr, ready) })
+	g.Go(func() error { return httpserver.RunOps(ctx, cfg.OpsAddr, ready, ops.Mount) })
+	g.Go(func() error { return ops.Run(ctx) })
 	return g.Wait()
 }
 
@@ -119,7 +137,5 @@ func newDelivery(pool *pgxpool.Pool, outbox *messaging.Outbox, cfg Config) (*Del
 
 // Subscriptions returns what the service reads, for whoever owns the topology.
 func Subscriptions() []messaging.Subscription {
-	consumer := messaging.NewConsumer(sender, nil, nil, messaging.ConsumerConfig{})
-	new(Service).register(consumer)
-	return []messaging.Subscription{consumer.Subscription()}
+	return []messaging.Subscription{newConsumer(nil, nil, new(Service), messaging.ConsumerConfig{}).Subscription()}
 }

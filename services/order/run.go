@@ -10,12 +10,14 @@ import (
 	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/natsbroker"
+	"orderpaid/platform/opsapi"
 	"orderpaid/platform/process"
 )
 
 // Config configures the service.
 type Config struct {
 	process.Service `kong:"set='http_addr=127.0.0.1:8080',set='ops_addr=127.0.0.1:9080'"`
+	opsapi.Flags
 
 	WebhookSecrets []process.Secret `name:"webhook-secrets" env:"WEBHOOK_SECRETS" required:"" placeholder:"WHSEC,..." help:"The secrets with which the payment provider may sign, whsec_ and base64 each. Several while they are rotated."`
 
@@ -42,6 +44,11 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer consumers.Close()
+	operators, err := opsapi.OpenPool(ctx, "order", cfg.DatabaseURL) // its own, so that nobody is in the way of whoever mends things
+	if err != nil {
+		return err
+	}
+	defer operators.Close()
 	if err := cfg.PrepareDatabase(ctx, "order", requests); err != nil {
 		return err
 	}
@@ -60,24 +67,35 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	consumer := messaging.NewConsumer(followUpsConsumer, consumers, broker, messaging.ConsumerConfig{})
-	service.register(consumer)
+	settings, err := cfg.ConsumerConfig()
+	if err != nil {
+		return err
+	}
+	consumer := newConsumer(consumers, broker, service, settings)
+	ops, err := opsapi.New(opsapi.Config{
+		Service: "order", Pool: operators, Flags: cfg.Flags, Consumers: []*messaging.Consumer{consumer}, Broker: broker,
+		Own: (&Service{pool: operators}).own(),
+	})
+	if err != nil {
+		return err
+	}
 	ready := func(ctx context.Context) error {
 		if err := requests.Ping(ctx); err != nil {
 			return err
 		}
 		return broker.Ready(ctx)
 	}
-	return serve(ctx, cfg, service.Handler(verifier), ready, consumer)
+	return serve(ctx, cfg, service.Handler(verifier), ready, consumer, ops)
 }
 
 // serve runs everything that lives as long as the service, and waits for all
 // of it.
-func serve(ctx context.Context, cfg Config, h http.Handler, ready func(context.Context) error, consumer *messaging.Consumer) error {
+func serve(ctx context.Context, cfg Config, h http.Handler, ready func(context.Context) error, consumer *messaging.Consumer, ops *opsapi.API) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return consumer.Run(ctx) })
 	g.Go(func() error { return httpserver.Run(ctx, cfg.HTTPAddr, h) })
-	g.Go(func() error { return httpserver.RunOps(ctx, cfg.OpsAddr, ready) })
+	g.Go(func() error { return httpserver.RunOps(ctx, cfg.OpsAddr, ready, ops.Mount) })
+	g.Go(func() error { return ops.Run(ctx) })
 	return g.Wait()
 }
 
@@ -91,7 +109,5 @@ func newVerifier(cfg Config) (*Verifier, error) {
 
 // Subscriptions returns what the service reads, for whoever owns the topology.
 func Subscriptions() []messaging.Subscription {
-	consumer := messaging.NewConsumer(followUpsConsumer, nil, nil, messaging.ConsumerConfig{})
-	new(Service).register(consumer)
-	return []messaging.Subscription{consumer.Subscription()}
+	return []messaging.Subscription{newConsumer(nil, nil, new(Service), messaging.ConsumerConfig{}).Subscription()}
 }

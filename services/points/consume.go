@@ -97,6 +97,9 @@ func (s *Service) onOrderRefunded(ctx context.Context, tx pgx.Tx, ev messaging.E
 	return s.outbox.Add(ctx, tx, entry.stated().CausedBy(ev.Meta))
 }
 
+// entryPrefix begins every entry's id.
+const entryPrefix = "pte_"
+
 // identified gives the entry its id and says which event it is for. An event
 // about one order in the envelope of another is refused: its order in the
 // stream would mean nothing.
@@ -108,7 +111,7 @@ func identified(e Entry, m messaging.Meta) (Entry, error) {
 	if err != nil {
 		return e, fmt.Errorf("make entry id: %w", err)
 	}
-	e.ID, e.EventID = "pte_"+hex.EncodeToString(id[:]), m.EventID
+	e.ID, e.EventID = entryPrefix+hex.EncodeToString(id[:]), m.EventID
 	return e, nil
 }
 

@@ -22,7 +22,7 @@ func TestAnEventOnTheStreamBecomesABalance(t *testing.T) {
 	if err := natsbroker.EnsureTopology(t.Context(), broker.URL(), natsbroker.Topology{Subscriptions: Subscriptions()}); err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{process.Service{
+	cfg := Config{Service: process.Service{
 		HTTPAddr: freeAddr(t), OpsAddr: freeAddr(t), DatabaseConns: 4,
 		DatabaseURL: process.Secret(pool.Config().ConnString()), NATSURL: process.Secret(broker.URL()),
 	}}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -11,6 +12,7 @@ import (
 	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/natsbroker"
+	"orderpaid/platform/opsapi"
 	"orderpaid/platform/postgres"
 	"orderpaid/platform/process"
 )
@@ -18,6 +20,7 @@ import (
 // Config configures the service.
 type Config struct {
 	process.Service `kong:"set='http_addr=127.0.0.1:8083',set='ops_addr=127.0.0.1:9083'"`
+	opsapi.Flags
 
 	Rebuild bool `env:"-" help:"Rebuild the index from the stream, beside the running service, and exit. Orders whose events the stream no longer holds keep their documents. If it fails, the old index stays."`
 }
@@ -39,6 +42,11 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer consumers.Close()
+	operators, err := opsapi.OpenPool(ctx, "search", cfg.DatabaseURL) // its own, so that nobody is in the way of whoever mends things
+	if err != nil {
+		return err
+	}
+	defer operators.Close()
 	if err := cfg.PrepareDatabase(ctx, "search", requests); err != nil {
 		return err
 	}
@@ -48,28 +56,44 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer broker.Close()
 	service := NewService(requests)
-	consumer := messaging.NewConsumer(indexer, consumers, broker, messaging.ConsumerConfig{})
-	service.register(consumer)
+	settings, err := cfg.ConsumerConfig()
+	if err != nil {
+		return err
+	}
+	if settings.Backfill, err = cfg.Backfill("order"); err != nil {
+		return err
+	}
+	consumer := newConsumer(consumers, broker, service, settings)
+	ops, err := opsapi.New(opsapi.Config{
+		Service: "search", Pool: operators, Flags: cfg.Flags, Consumers: []*messaging.Consumer{consumer}, Broker: broker,
+		Own: NewService(operators).own(),
+	})
+	if err != nil {
+		return err
+	}
+	ready := func(ctx context.Context) error {
+		if err := requests.Ping(ctx); err != nil {
+			return err
+		}
+		return broker.Ready(ctx)
+	}
+	return serve(ctx, cfg, service.Handler(), ready, consumer, ops)
+}
 
+// serve runs everything that lives as long as the service, and waits for all
+// of it.
+func serve(ctx context.Context, cfg Config, h http.Handler, ready func(context.Context) error, consumer *messaging.Consumer, ops *opsapi.API) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return consumer.Run(ctx) })
-	g.Go(func() error { return httpserver.Run(ctx, cfg.HTTPAddr, service.Handler()) })
-	g.Go(func() error {
-		return httpserver.RunOps(ctx, cfg.OpsAddr, func(ctx context.Context) error {
-			if err := requests.Ping(ctx); err != nil {
-				return err
-			}
-			return broker.Ready(ctx)
-		})
-	})
+	g.Go(func() error { return httpserver.Run(ctx, cfg.HTTPAddr, h) })
+	g.Go(func() error { return httpserver.RunOps(ctx, cfg.OpsAddr, ready, ops.Mount) })
+	g.Go(func() error { return ops.Run(ctx) })
 	return g.Wait()
 }
 
 // Subscriptions returns what the service reads, for whoever owns the topology.
 func Subscriptions() []messaging.Subscription {
-	consumer := messaging.NewConsumer(indexer, nil, nil, messaging.ConsumerConfig{})
-	NewService(nil).register(consumer)
-	return []messaging.Subscription{consumer.Subscription()}
+	return []messaging.Subscription{newConsumer(nil, nil, NewService(nil), messaging.ConsumerConfig{}).Subscription()}
 }
 
 // runRebuild is safe beside any number of running replicas.
