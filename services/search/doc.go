@@ -28,5 +28,5 @@
 //
 // Read domain.go (what a document is), events.go, consume.go (how it follows
 // the events), store.go (the SQL), tokenize.go (how text becomes findable),
-// service.go, http.go, run.go, and last rebuild.go.
+// service.go, http.go, run.go, and last rebuild.go and rebuild_switch.go.
 package search

@@ -18,7 +18,7 @@ func TestEveryStatementFitsTheSchema(t *testing.T) {
 		"sqlTakeIn": sqlTakeIn, "sqlPutDocuments": sqlPutDocuments, "sqlChangeDocuments": sqlChangeDocuments,
 		"sqlIndexedAsOf": sqlIndexedAsOf, "sqlFind": sqlFind,
 		"sqlBeginRebuild": sqlBeginRebuild, "sqlForgetProgress": sqlForgetProgress, "sqlForgetInbox": sqlForgetInbox,
-		"sqlForgetFailures": sqlForgetFailures, "sqlEmptySlot0": sqlEmptySlot0, "sqlEmptySlot1": sqlEmptySlot1,
+		"sqlDiscardFailures": sqlDiscardFailures, "sqlEmptySlot0": sqlEmptySlot0, "sqlEmptySlot1": sqlEmptySlot1,
 		"sqlMayRebuild": sqlMayRebuild, "sqlBehind": sqlBehind, "sqlCarryOver": sqlCarryOver,
 		"sqlPause": sqlPause, "sqlResume": sqlResume, "sqlStillPaused": sqlStillPaused,
 		"sqlHandOverProgress": sqlHandOverProgress, "sqlHandOverInbox": sqlHandOverInbox,
