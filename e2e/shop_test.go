@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,14 +20,37 @@ import (
 // The whole shop is started once; its tests look at different orders.
 func TestTheShop(t *testing.T) {
 	t.Parallel()
-	shop := startShop(t)
+	deaths := new(deathNotices)
+	shop := startShop(t, deaths)
 	t.Run("TwentyCallbacksForOnePaymentHaveOneEffect", func(t *testing.T) { twentyCallbacks(t, shop) })
 	t.Run("EveryProcessMayDieUnderLoad", func(t *testing.T) { everyProcessDies(t, shop) })
-	t.Run("AskedToStopEveryServiceFinishesWhatItHasBegun", func(t *testing.T) { everyProcessIsReplaced(t, shop) })
+	t.Run("AskedToStopEveryServiceFinishesWhatItHasBegun", func(t *testing.T) { everyProcessIsReplaced(t, shop, deaths) })
+	t.Run("TheTableNoticesWhatIsMissingOrDoubled", func(t *testing.T) { theTableNotices(t, shop) })
+}
+
+// deathNotices is what the supervisor said about children that died.
+type deathNotices struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (d *deathNotices) add(line string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lines = append(d.lines, line)
+}
+
+// take returns the notices since the last call.
+func (d *deathNotices) take() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	lines := d.lines
+	d.lines = nil
+	return lines
 }
 
 // startShop starts every process of the shop, on ports of its own.
-func startShop(t *testing.T) *demo.Stack {
+func startShop(t *testing.T, deaths *deathNotices) *demo.Stack {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "orderpaid-e2e-")
 	if err != nil {
@@ -37,7 +61,7 @@ func startShop(t *testing.T) *demo.Stack {
 	}
 	shop, err := demo.Up(t.Context(), demo.StackConfig{
 		Root: root, Bin: bin, Dir: dir, AnyPorts: true, Unsafe: true, Env: []string{markEnv + "=" + mark},
-		Notice: func(line string) { t.Log(line) },
+		Notice: deaths.add,
 	})
 	t.Cleanup(func() {
 		if err := shop.Down(); err != nil {
@@ -129,10 +153,58 @@ func everyProcessDies(t *testing.T, shop *demo.Stack) {
 	requireTheTable(t, shop, victims, shop.Kill)
 }
 
-// everyProcessIsReplaced asks each process to stop, as a rollout does.
-func everyProcessIsReplaced(t *testing.T, shop *demo.Stack) {
+// everyProcessIsReplaced asks each process to stop, as a rollout does. Each
+// must end by itself, with nothing to complain about.
+func everyProcessIsReplaced(t *testing.T, shop *demo.Stack, deaths *deathNotices) {
+	deaths.take()
 	victims := []string{"search", demo.Relay(2), "notify", "order", "points", demo.Relay(1)}
 	requireTheTable(t, shop, victims, shop.Terminate)
+	ended := deaths.take()
+	if len(ended) != len(victims) {
+		t.Errorf("%d processes ended, want %d: %q", len(ended), len(victims), ended)
+	}
+	for _, line := range ended {
+		if !strings.Contains(line, "exit status 0") {
+			t.Errorf("not a clean end: %s", line)
+		}
+	}
+}
+
+// theTableNotices spoils what a load has left, one thing in each place, and
+// expects the check to find them all.
+func theTableNotices(t *testing.T, shop *demo.Stack) {
+	cfg := demo.LoadConfig{OrderURL: shop.URL["order"], WebhookSecret: shop.WebhookSecret, Orders: 30,
+		Journal: filepath.Join(t.TempDir(), "journal.jsonl")}
+	if err := demo.Load(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if report := verify(t, shop, cfg.Journal, 2*time.Minute); !report.OK {
+		t.Fatalf("the table differs before anything is spoilt:\n%s", report)
+	}
+	for database, sql := range map[string]string{
+		"order":  `DELETE FROM message_outbox WHERE event_id = (SELECT event_id FROM message_outbox WHERE kind = 'OrderPaid.v1' ORDER BY id DESC LIMIT 1)`,
+		"points": `DELETE FROM points_entry WHERE entry_id = (SELECT max(entry_id) FROM points_entry WHERE kind = 'award')`,
+		"notify": `UPDATE delivery_task SET state = 'failed' WHERE notification_id = (SELECT max(notification_id) FROM delivery_task)`,
+		"search": `DELETE FROM order_document WHERE order_id = (SELECT max(order_id) FROM order_document)`,
+	} {
+		if _, err := openDatabase(t, shop, database).Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report := verify(t, shop, cfg.Journal, time.Second)
+	differ := map[string]bool{}
+	for _, result := range report.Results {
+		differ[result.Check] = !result.OK
+	}
+	for _, check := range []string{"order: OrderPaid.v1 in the outbox", "points: awards", "points: balances that are not the sum of their entries",
+		"notify: mails sent, by its own word", "search: documents in the right state"} {
+		if !differ[check] {
+			t.Errorf("not noticed: %s", check)
+		}
+	}
+	if report.OK {
+		t.Error("the report is fine")
+	}
 }
 
 // requireTheTable loads the shop, ends each victim in turn, and fails the test
@@ -155,14 +227,20 @@ func requireTheTable(t *testing.T, shop *demo.Stack, victims []string, end func(
 	if err := demo.Load(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	report, err := demo.Verify(t.Context(), shop, cfg.Journal, 2*time.Minute, func(int, int) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := verify(t, shop, cfg.Journal, 2*time.Minute)
 	t.Logf("\n%s", report)
 	if !report.OK {
 		t.Error("the table differs")
 	}
+}
+
+func verify(t *testing.T, shop *demo.Stack, journal string, patience time.Duration) *demo.Report {
+	t.Helper()
+	report, err := demo.Verify(t.Context(), shop, journal, patience, func(int, int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
 }
 
 func openDatabase(t *testing.T, shop *demo.Stack, service string) *pgxpool.Pool {
