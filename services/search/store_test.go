@@ -2,6 +2,10 @@ package search
 
 import (
 	"errors"
+	"go/ast"
+	"go/parser"
+	gotoken "go/token"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,16 +18,40 @@ import (
 
 func TestEveryStatementFitsTheSchema(t *testing.T) {
 	t.Parallel()
-	pgtest.PrepareAll(t, pgtest.New(t, "search"), map[string]string{
+	statements := map[string]string{
 		"sqlTakeIn": sqlTakeIn, "sqlPutDocuments": sqlPutDocuments, "sqlChangeDocuments": sqlChangeDocuments,
 		"sqlIndexedAsOf": sqlIndexedAsOf, "sqlFind": sqlFind,
-		"sqlBeginRebuild": sqlBeginRebuild, "sqlForgetProgress": sqlForgetProgress, "sqlForgetInbox": sqlForgetInbox,
+		"sqlAnalyze": sqlAnalyze, "sqlBeginRebuild": sqlBeginRebuild, "sqlForgetProgress": sqlForgetProgress, "sqlForgetInbox": sqlForgetInbox,
 		"sqlDiscardFailures": sqlDiscardFailures, "sqlEmptySlot0": sqlEmptySlot0, "sqlEmptySlot1": sqlEmptySlot1,
 		"sqlMayRebuild": sqlMayRebuild, "sqlBehind": sqlBehind, "sqlCarryOver": sqlCarryOver,
 		"sqlPause": sqlPause, "sqlResume": sqlResume, "sqlStillPaused": sqlStillPaused,
 		"sqlHandOverProgress": sqlHandOverProgress, "sqlHandOverInbox": sqlHandOverInbox,
 		"sqlResolveFailures": sqlResolveFailures, "sqlHandOverFailures": sqlHandOverFailures, "sqlSwitch": sqlSwitch, "sqlCountFailed": sqlCountFailed,
-	})
+	}
+	for _, name := range statementsOf(t, "store.go", "rebuild.go", "rebuild_switch.go") {
+		if statements[name] == "" {
+			t.Errorf("%s is not among the statements of this test", name)
+		}
+	}
+	pgtest.PrepareAll(t, pgtest.New(t, "search"), statements)
+}
+
+// statementsOf returns the names of the constants that hold SQL.
+func statementsOf(t *testing.T, files ...string) (names []string) {
+	t.Helper()
+	for _, name := range files {
+		file, err := parser.ParseFile(gotoken.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "sql") {
+				names = append(names, spec.Names[0].Name)
+			}
+			return true
+		})
+	}
+	return names
 }
 
 // The statements themselves keep what is newer, whoever calls them.
