@@ -28,6 +28,7 @@
 // bounds.go (what is demanded), stand.go with process.go and broker.go (what
 // everything runs on), meter.go, work.go and verify.go; then a file for each
 // group: limits.go; rowclaim.go, watermill.go, river.go; drain.go, backlog.go,
-// latency.go, late.go; pay.go with capture.go and pgbench.go; points.go with
-// points_rivals.go; whole.go; memory.go; and report.go with machine.go.
+// late.go; latency.go with clocks.go and shop.go; pay.go with capture.go and
+// pgbench.go; points.go with points_rivals.go; whole.go; memory.go; and
+// report.go with machine.go.
 package main

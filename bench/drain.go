@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -173,29 +174,13 @@ func (s *stand) relayDrain(ctx context.Context, b *broker, pool *pgxpool.Pool, w
 	if err != nil {
 		return nil, err
 	}
-	var m *meter
-	err = postgres.InTx(ctx, pool, func(tx pgx.Tx) (err error) {
-		if err = w.stage(ctx, tx); err != nil {
-			return err
-		}
-		m, err = s.start(ctx, relays...)
-		return err
-	})
+	m, err := s.stageAtOnce(ctx, pool, w, relays)
 	if err != nil {
 		return nil, err
 	}
 	m.restart() // the commit is the service's time, not the relay's
-	if err := b.hint(outboxName); err != nil {
+	if err := errors.Join(b.hint(outboxName), b.awaitStored(ctx, held+len(w.messages)), awaitEvidence(ctx, pool)); err != nil {
 		return nil, err
-	}
-	if err := b.awaitStored(ctx, held+len(w.messages)); err != nil {
-		return nil, err
-	}
-	if err := poll(ctx, 2*time.Millisecond, func() (bool, error) {
-		n, err := single(ctx, pool, `SELECT count(*) FROM (SELECT FROM message_outbox_pending LIMIT 1) p`)
-		return n == 0, err
-	}); err != nil {
-		return nil, fmt.Errorf("wait for the evidence: %w", err)
 	}
 	r, err := m.stop(ctx, len(w.messages))
 	if err != nil {
@@ -211,6 +196,31 @@ func (s *stand) relayDrain(ctx context.Context, b *broker, pool *pgxpool.Pool, w
 	}
 	r[inversions] = float64(inverted)
 	return r, verifyEvidence(ctx, pool, positions)
+}
+
+// stageAtOnce makes all events visible by one commit, with the meter started
+// just before it.
+func (s *stand) stageAtOnce(ctx context.Context, pool *pgxpool.Pool, w *work, own []*child) (m *meter, err error) {
+	err = postgres.InTx(ctx, pool, func(tx pgx.Tx) (err error) {
+		if err = w.stage(ctx, tx); err != nil {
+			return err
+		}
+		m, err = s.start(ctx, own...)
+		return err
+	})
+	return m, err
+}
+
+// awaitEvidence waits until nothing is pending any more.
+func awaitEvidence(ctx context.Context, pool *pgxpool.Pool) error {
+	err := poll(ctx, 2*time.Millisecond, func() (bool, error) {
+		n, err := single(ctx, pool, `SELECT count(*) FROM (SELECT FROM message_outbox_pending LIMIT 1) p`)
+		return n == 0, err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the evidence: %w", err)
+	}
+	return nil
 }
 
 // hint wakes the relays of an outbox, as the service does after a commit.

@@ -52,11 +52,8 @@ func (s *stand) lateCommits(ctx context.Context) (Reading, error) {
 	if err := load.run(ctx, 2*s.sizing.paced, s.events); err != nil {
 		return nil, err
 	}
-	if err := poll(ctx, 5*time.Millisecond, func() (bool, error) {
-		n, err := single(ctx, shop.pool, `SELECT count(*) FROM (SELECT FROM message_outbox_pending LIMIT 1) p`)
-		return n == 0, err
-	}); err != nil {
-		return nil, fmt.Errorf("wait for the relay to catch up: %w", err)
+	if err := awaitEvidence(ctx, shop.pool); err != nil {
+		return nil, err
 	}
 	total := int(load.committed.Load())
 	r, err := m.stop(ctx, total)

@@ -4,18 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
-
-	"orderpaid/platform/messaging"
-	"orderpaid/platform/messaging/natsbroker"
-	"orderpaid/services/order"
-	"orderpaid/services/points"
 )
 
 // How long one event takes when there is little to do: two hundred payments a
@@ -96,71 +87,10 @@ func (m *meter) withTimes(ctx context.Context, took []time.Duration) (Reading, e
 	return r, nil
 }
 
-// A clock notes when things happened, by key.
-type clock struct {
-	mu sync.Mutex
-	at map[string]time.Time
-}
-
-func newClock() *clock { return &clock{at: map[string]time.Time{}} }
-
-// note keeps the first time.
-func (c *clock) note(key string) {
-	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, again := c.at[key]; !again {
-		c.at[key] = now
-	}
-}
-
-func (c *clock) has(n int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.at) >= n
-}
-
-// until returns how long it took from each time in from to the same key here.
-// A negative time is zero: the two were noted by different goroutines.
-func (c *clock) until(from *clock) ([]time.Duration, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	took := make([]time.Duration, 0, len(from.at))
-	for key, began := range from.at {
-		ended, ok := c.at[key]
-		if !ok {
-			return nil, fmt.Errorf("%w: %s was committed and has not arrived", errCheated, key)
-		}
-		took = append(took, max(0, ended.Sub(began)))
-	}
-	return took, nil
-}
-
-// ackClock is a publisher that notes when the broker has acknowledged which
-// aggregate, and at which position.
-type ackClock struct {
-	messaging.Publisher
-	acked *clock
-	mu    sync.Mutex
-	keys  map[uint64]string // by position
-}
-
-func newAckClock(pub messaging.Publisher) *ackClock {
-	return &ackClock{Publisher: pub, acked: newClock(), keys: map[uint64]string{}}
-}
-
-func (a *ackClock) Publish(ctx context.Context, messages []messaging.Message) []messaging.Receipt {
-	receipts := a.Publisher.Publish(ctx, messages)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i, r := range receipts {
-		if r.Err == nil {
-			a.acked.note(messages[i].Key)
-			a.keys[r.Sequence] = messages[i].Key
-		}
-	}
-	return receipts
-}
+// warmUp is how many payments come before those that are measured: the first
+// statements of a session are planned, and the first group of a consumer waits
+// for that.
+const warmUp = 50
 
 // pacedPay pays at the given rate through the order service, with a relay in
 // this process, and follows each event to its acknowledgement or, with a
@@ -168,13 +98,12 @@ func (a *ackClock) Publish(ctx context.Context, messages []messaging.Message) []
 func (s *stand) pacedPay(b *broker, toEffect bool) func(context.Context) (Reading, error) {
 	return func(ctx context.Context) (Reading, error) {
 		n := int(pacedRate * s.sizing.paced.Seconds())
-		shop, err := s.openShop(ctx, b, n, shopSetup{conns: 16, wake: true})
+		shop, err := s.openShop(ctx, b, warmUp+n, shopSetup{conns: 16, wake: true})
 		if err != nil {
 			return nil, err
 		}
 		defer shop.close()
 		var processes []*child
-		effects := newClock()
 		if toEffect {
 			service, stop, err := s.startPoints(ctx, b)
 			if err != nil {
@@ -188,82 +117,51 @@ func (s *stand) pacedPay(b *broker, toEffect bool) func(context.Context) (Readin
 			return nil, err
 		}
 		defer stopRelay()
+		arrivals := func() *clock { return acks.acked }
 		if toEffect {
+			effects := newClock()
 			stop, err := b.onEffect(awarder, func(position uint64) { effects.note(strconv.FormatUint(position, 10)) })
 			if err != nil {
 				return nil, err
 			}
 			defer stop()
+			arrivals = func() *clock { return acks.byKey(effects) }
 		}
-		committed := newClock()
-		m, err := s.start(ctx, processes...)
-		if err != nil {
-			return nil, err
-		}
+		return s.follow(ctx, shop, n, arrivals, processes)
+	}
+}
+
+// follow pays n orders and measures from each commit to the event's arrival.
+func (s *stand) follow(ctx context.Context, shop *shop, n int, arrivals func() *clock, processes []*child) (Reading, error) {
+	payAndWait := func(first, n int, committed *clock) error {
 		if _, err := paced(ctx, pacedRate, n, func(ctx context.Context, i int) error {
-			err := shop.pay(ctx, i)
-			committed.note("order/" + orderID(i))
+			err := shop.pay(ctx, first+i)
+			committed.note("order/" + orderID(first+i))
 			return err
 		}); err != nil {
-			return nil, err
+			return err
 		}
-		ended := acks.acked
-		if toEffect {
-			if err := poll(ctx, 5*time.Millisecond, func() (bool, error) { return effects.has(n), nil }); err != nil {
-				return nil, fmt.Errorf("wait for the effects: %w", err)
-			}
-			ended = acks.byKey(effects)
+		if err := poll(ctx, 10*time.Millisecond, func() (bool, error) { return arrivals().has(first + n), nil }); err != nil {
+			return fmt.Errorf("wait for the last events: %w", err)
 		}
-		if err := poll(ctx, 5*time.Millisecond, func() (bool, error) { return ended.has(n), nil }); err != nil {
-			return nil, fmt.Errorf("wait for the acknowledgements: %w", err)
-		}
-		took, err := ended.until(committed)
-		if err != nil {
-			return nil, err
-		}
-		return m.withTimes(ctx, took)
+		return nil
 	}
-}
-
-// byKey turns times by position into times by aggregate.
-func (a *ackClock) byKey(positions *clock) *clock {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	out := newClock()
-	for position, key := range a.keys {
-		if at, ok := positions.at[strconv.FormatUint(position, 10)]; ok {
-			out.at[key] = at
-		}
+	if err := payAndWait(0, warmUp, newClock()); err != nil {
+		return nil, err
 	}
-	return out
-}
-
-// awarder is the durable of the points service.
-const awarder = "points-awarder"
-
-// onEffect calls done with the position of each message that a durable's
-// consumer acknowledges, which it does right after the commit. The
-// acknowledgement is a message like any other, so it can be listened to.
-func (b *broker) onEffect(durable string, done func(position uint64)) (stop func(), err error) {
-	sub, err := b.nc.Subscribe("$JS.ACK.>", func(m *nats.Msg) {
-		tokens := strings.Split(m.Subject, ".")
-		// $JS.ACK.<stream>.<durable>.<deliveries>.<position>.…, and since
-		// version 2 of the subject a domain and an account in front of these.
-		at := 2
-		if len(tokens) > 9 {
-			at = 4
-		}
-		if len(tokens) < at+4 || tokens[at+1] != durable {
-			return
-		}
-		if position, err := strconv.ParseUint(tokens[at+3], 10, 64); err == nil && string(m.Data) == "+ACK" {
-			done(position)
-		}
-	})
+	m, err := s.start(ctx, processes...)
 	if err != nil {
-		return nil, fmt.Errorf("listen for acknowledgements: %w", err)
+		return nil, err
 	}
-	return func() { _ = sub.Unsubscribe() }, b.nc.Flush()
+	committed := newClock()
+	if err := payAndWait(warmUp, n, committed); err != nil {
+		return nil, err
+	}
+	took, err := arrivals().until(committed)
+	if err != nil {
+		return nil, err
+	}
+	return m.withTimes(ctx, took)
 }
 
 // startPoints starts the points service on a database of its own.
@@ -299,60 +197,4 @@ func (b *broker) awaitPull(ctx context.Context, durable string) error {
 		return fmt.Errorf("wait for %s to pull: %w", durable, err)
 	}
 	return nil
-}
-
-// relay runs a relay for the shop in this process, on a pool and a connection
-// of its own.
-func (sh *shop) relay(ctx context.Context) (acks *ackClock, stop func(), err error) {
-	pool, err := sh.db.open(ctx, 3)
-	if err != nil {
-		return nil, nil, err
-	}
-	conn, err := sh.broker.connectProduct(ctx, "relay")
-	if err != nil {
-		pool.Close()
-		return nil, nil, err
-	}
-	stop, acks, err = runRelay(ctx, pool, conn)
-	if err != nil {
-		conn.Close()
-		pool.Close()
-		return nil, nil, err
-	}
-	inner := stop
-	return acks, func() { inner(); conn.Close(); pool.Close() }, nil
-}
-
-func runRelay(ctx context.Context, pool *pgxpool.Pool, conn *natsbroker.Broker) (stop func(), acks *ackClock, err error) {
-	wake, stopWaking, err := conn.OnWake(outboxName)
-	if err != nil {
-		return nil, nil, err
-	}
-	acks = newAckClock(conn)
-	relay, err := messaging.NewRelay(pool, acks, messaging.RelayConfig{Database: outboxName, Wake: wake, Logger: quiet()})
-	if err != nil {
-		stopWaking()
-		return nil, nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = relay.Run(ctx) // it returns nil
-	}()
-	stop = func() { cancel(); <-done; stopWaking() }
-	err = poll(ctx, 20*time.Millisecond, func() (bool, error) {
-		n, err := single(ctx, pool, `SELECT count(*) FROM relay_lease WHERE lease_until > now()`)
-		return n == messaging.Shards, err
-	})
-	if err != nil {
-		stop()
-		return nil, nil, err
-	}
-	return stop, acks, nil
-}
-
-// allSubscriptions are those of the services that take part.
-func allSubscriptions() []messaging.Subscription {
-	return append(order.Subscriptions(), points.Subscriptions()...)
 }

@@ -16,7 +16,7 @@ import (
 )
 
 type options struct {
-	Quick      bool   `help:"A fifth of the events, three runs, a tenth of the history: a quarter of an hour instead of most of two. The ratios are rougher; the demands are the same."`
+	Quick      bool   `help:"A fifth of the events, three runs, a tenth of the history: ten minutes instead of most of an hour. The ratios are rougher; the demands are the same."`
 	Only       string `placeholder:"REGEXP" help:"Measure only cells whose name matches, for example 'relay/|publish/'."`
 	Events     int    `placeholder:"N" help:"Pending events of a drain; everything else is scaled with it. Defaults to 100000, and to 20000 with --quick."`
 	Runs       int    `placeholder:"N" help:"Runs of each cell. Defaults to 5, and to 3 with --quick."`

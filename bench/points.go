@@ -168,21 +168,10 @@ func (s *stand) pointsHandler(ctx context.Context) (Reading, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	outbox, err := messaging.NewOutbox(messaging.OutboxConfig{Producer: "points"})
+	consumer, err := handlerConsumer(pool, conn)
 	if err != nil {
 		return nil, err
 	}
-	consumer := messaging.NewConsumer(awarder, pool, conn, messaging.ConsumerConfig{Logger: quiet()})
-	messaging.Handle(consumer, func(ctx context.Context, tx pgx.Tx, ev messaging.Event[orderPaid]) error {
-		b, err := newBooking(ev.EventID, ev.Data)
-		if err != nil {
-			return err
-		}
-		if err := b.book(ctx, tx); err != nil {
-			return err
-		}
-		return outbox.Add(ctx, tx, b.awarded().CausedBy(ev.Meta))
-	})
 	if err := s.checkpoint(ctx); err != nil {
 		return nil, err
 	}
@@ -197,6 +186,26 @@ func (s *stand) pointsHandler(ctx context.Context) (Reading, error) {
 	r, err := s.finishPoints(ctx, m, pool, n)
 	stop()
 	return r, errors.Join(err, <-done)
+}
+
+// handlerConsumer books each event by itself.
+func handlerConsumer(pool *pgxpool.Pool, sub messaging.Subscriber) (*messaging.Consumer, error) {
+	outbox, err := messaging.NewOutbox(messaging.OutboxConfig{Producer: "points"})
+	if err != nil {
+		return nil, err
+	}
+	consumer := messaging.NewConsumer(awarder, pool, sub, messaging.ConsumerConfig{Logger: quiet()})
+	messaging.Handle(consumer, func(ctx context.Context, tx pgx.Tx, ev messaging.Event[orderPaid]) error {
+		b, err := newBooking(ev.EventID, ev.Data)
+		if err != nil {
+			return err
+		}
+		if err := b.book(ctx, tx); err != nil {
+			return err
+		}
+		return outbox.Add(ctx, tx, b.awarded().CausedBy(ev.Meta))
+	})
+	return consumer, nil
 }
 
 // onlyPaid is the durable of those consumers that handle one kind.
