@@ -26,11 +26,6 @@ func (a *API) evidence(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err := a.cfg.Pool.QueryRow(r.Context(), `SELECT clock_timestamp()`).Scan(&e.Now); err != nil {
 		return nil, fmt.Errorf("read the clock: %w", err)
 	}
-	backlog, err := a.history.Backlog(r.Context())
-	if err != nil {
-		return nil, err
-	}
-	e.Backlog = newBacklog(backlog)
 	return e, a.collect(r.Context(), &e, key)
 }
 

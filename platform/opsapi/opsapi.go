@@ -130,6 +130,7 @@ func New(cfg Config) (*API, error) {
 func (a *API) Mount(r chi.Router) {
 	r.Route("/ops", func(r chi.Router) {
 		r.Use(a.tokens.authenticate)
+		r.Get("/outbox", handle(a.outbox)) // peers too: they choose what to ask for
 		r.Group(func(r chi.Router) {
 			r.Use(need(Peer))
 			r.Get("/outbox/between", handle(a.between))
@@ -150,7 +151,6 @@ func (a *API) Mount(r chi.Router) {
 func (a *API) mountViews(r chi.Router) {
 	r.Get("/service", handle(a.service))
 	r.Get("/backlog", handle(a.backlog))
-	r.Get("/outbox", handle(a.outbox))
 	r.Post("/outbox/lookup", handle(a.outboxLookup))
 	r.Get("/inbox", handle(a.inbox))
 	r.Post("/inbox/lookup", handle(a.inboxLookup))

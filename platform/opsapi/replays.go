@@ -37,9 +37,25 @@ func replayID(r *http.Request) (uuid.UUID, error) {
 	return id, nil
 }
 
+// Replay makes a replay and returns its plan. It is what a request does, for
+// whoever runs an API on a copy of a database.
+func (a *API) Replay(ctx context.Context, asked ReplayRequest, who messaging.Actor) (uuid.UUID, ReplayPlan, error) {
+	c, req, err := a.prepare(ctx, asked)
+	if err != nil {
+		return uuid.Nil, ReplayPlan{}, err
+	}
+	req.Actor = who
+	id, plan, err := c.CreateReplay(ctx, req)
+	return id, newReplayPlan(id, plan), translate(err)
+}
+
 // planReplay gives no reason and leaves no trace: it only looks.
 func (a *API) planReplay(w http.ResponseWriter, r *http.Request) (any, error) {
-	c, req, err := a.readReplay(w, r)
+	var asked ReplayRequest
+	if err := httpserver.ReadJSON(w, r, &asked); err != nil {
+		return nil, err
+	}
+	c, req, err := a.prepare(r.Context(), asked)
 	if err != nil {
 		return nil, err
 	}
@@ -48,23 +64,21 @@ func (a *API) planReplay(w http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 func (a *API) createReplay(w http.ResponseWriter, r *http.Request) (any, error) {
-	c, req, err := a.readReplay(w, r)
+	var asked ReplayRequest
+	if err := httpserver.ReadJSON(w, r, &asked); err != nil {
+		return nil, err
+	}
+	who, err := actor(r, asked.Reason)
 	if err != nil {
 		return nil, err
 	}
-	if req.Actor, err = actor(r, req.Actor.Reason); err != nil {
-		return nil, err
-	}
-	id, plan, err := c.CreateReplay(r.Context(), req)
-	return newReplayPlan(id, plan), err
+	_, plan, err := a.Replay(r.Context(), asked, who)
+	return plan, err
 }
 
-// readReplay reads a request and fetches the events that it chooses.
-func (a *API) readReplay(w http.ResponseWriter, r *http.Request) (*messaging.Consumer, messaging.ReplayRequest, error) {
-	var asked ReplayRequest
-	if err := httpserver.ReadJSON(w, r, &asked); err != nil {
-		return nil, messaging.ReplayRequest{}, err
-	}
+// prepare finds the consumer of a request and fetches the events that it
+// chooses.
+func (a *API) prepare(ctx context.Context, asked ReplayRequest) (*messaging.Consumer, messaging.ReplayRequest, error) {
 	c, known := a.consumers[asked.Consumer]
 	if !known {
 		return nil, messaging.ReplayRequest{}, &httpserver.Error{Status: http.StatusNotFound, Code: "no_consumer",
@@ -73,7 +87,7 @@ func (a *API) readReplay(w http.ResponseWriter, r *http.Request) (*messaging.Con
 	if asked.PerSecond < 0 || asked.PerSecond > 10_000 {
 		return nil, messaging.ReplayRequest{}, badRequest("bad_rate", "per_second must be from 1 to 10000, or absent for 100")
 	}
-	events, err := a.choose(r.Context(), c, asked.From)
+	events, err := a.choose(ctx, c, asked.From)
 	if err != nil {
 		return nil, messaging.ReplayRequest{}, err
 	}
@@ -86,7 +100,7 @@ func (a *API) readReplay(w http.ResponseWriter, r *http.Request) (*messaging.Con
 		return nil, messaging.ReplayRequest{}, fmt.Errorf("encode selection: %w", err)
 	}
 	return c, messaging.ReplayRequest{Source: asked.From.Source, Filter: filter, Events: events, AllowExternal: asked.AllowExternal,
-		PerSecond: asked.PerSecond, Actor: messaging.Actor{Reason: asked.Reason}}, nil
+		PerSecond: asked.PerSecond}, nil
 }
 
 // moveReplay makes a handler of one of the moves of a replay.

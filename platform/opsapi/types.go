@@ -311,7 +311,6 @@ type Evidence struct {
 	Actions   []messaging.Action      `json:"actions"`
 	Replays   []ReplayedEvent         `json:"replays"`
 	Consumers []ConsumerInfo          `json:"consumers"`
-	Backlog   Backlog                 `json:"backlog"`
 }
 
 // A ReplayedEvent is an event that a replay brings again.
