@@ -45,6 +45,7 @@ type Rebuild struct {
 	reader   *natsbroker.Reader
 	consumer *messaging.Consumer
 	owner    string // this rebuild, among all that ever were
+	slot     int16  // the one that it fills
 	newest   time.Time
 	left     int64 // events that even message_failure had no room for
 }
@@ -86,13 +87,17 @@ func (r *Rebuild) Run(ctx context.Context) error {
 	slog.InfoContext(ctx, "the new index is filled", "events", r.Events, "carried", r.Carried)
 	for attempt := 1; ; attempt++ {
 		err := r.finish(ctx)
+		if errors.Is(err, postgres.ErrUnknownOutcome) {
+			err = r.whetherSwitched(ctx)
+		}
 		if err == nil {
 			break
 		}
-		if attempt == pauses || !errors.Is(err, errPauseEnded) {
+		again := errors.Is(err, errPauseEnded) || postgres.Classify(err) == postgres.Transient
+		if !again || attempt == pauses || ctx.Err() != nil {
 			return err
 		}
-		slog.WarnContext(ctx, "the switch took longer than the pause; once more", "attempt", attempt)
+		slog.WarnContext(ctx, "the switch did not succeed; once more", "attempt", attempt, "error", err)
 	}
 	if err := r.tidy(ctx); err != nil { // the new index is live all the same
 		slog.WarnContext(ctx, "the old slot was not emptied; the next rebuild does it", "error", err)
@@ -113,6 +118,10 @@ func (r *Rebuild) begin(ctx context.Context) error {
 	return postgres.InTx(ctx, r.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, sqlBeginRebuild, r.owner); err != nil {
 			return fmt.Errorf("register: %w", err)
+		}
+		var err error
+		if r.slot, err = r.otherSlot(ctx, tx, time.Time{}); err != nil {
+			return err
 		}
 		return r.empty(ctx, tx)
 	})

@@ -110,3 +110,19 @@ func (r *Rebuild) switchOver(ctx context.Context, tx pgx.Tx, epoch int64) error 
 	}
 	return nil
 }
+
+// The lock waits for a switch whose answer was lost and that is still under way.
+const sqlLiveSlot = `SELECT live_slot FROM search_index FOR SHARE`
+
+// whetherSwitched finds out about a switch whose commit got no answer: nil if
+// it has happened.
+func (r *Rebuild) whetherSwitched(ctx context.Context) error {
+	var live int16
+	if err := r.pool.QueryRow(ctx, sqlLiveSlot).Scan(&live); err != nil {
+		return fmt.Errorf("find out whether the new index is live: %w", err)
+	}
+	if live != r.slot {
+		return errPauseEnded
+	}
+	return nil
+}

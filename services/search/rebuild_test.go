@@ -126,8 +126,14 @@ func TestWhatComesBetweenFillingAndSwitchingIsNotLost(t *testing.T) {
 	}
 	s.publish(t, slices.Concat(first[1:], second[1:], life(t, newOrder(), 2))...)
 	s.deliver(t, first[1:]...)
+	if err := r.whetherSwitched(t.Context()); !errors.Is(err, errPauseEnded) {
+		t.Errorf("before the switch: got %v, want %v", err, errPauseEnded)
+	}
 	if err := r.finish(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if err := r.whetherSwitched(t.Context()); err != nil {
+		t.Errorf("after the switch: %v", err)
 	}
 	if r.Carried != 0 {
 		t.Errorf("carried %d documents over, want none: the stream has them", r.Carried)

@@ -26,7 +26,7 @@ func TestEveryStatementFitsTheSchema(t *testing.T) {
 		"sqlMayRebuild": sqlMayRebuild, "sqlBehind": sqlBehind, "sqlCarryOver": sqlCarryOver,
 		"sqlPause": sqlPause, "sqlResume": sqlResume, "sqlStillPaused": sqlStillPaused,
 		"sqlHandOverProgress": sqlHandOverProgress, "sqlHandOverInbox": sqlHandOverInbox,
-		"sqlResolveFailures": sqlResolveFailures, "sqlHandOverFailures": sqlHandOverFailures, "sqlSwitch": sqlSwitch, "sqlCountFailed": sqlCountFailed,
+		"sqlResolveFailures": sqlResolveFailures, "sqlHandOverFailures": sqlHandOverFailures, "sqlSwitch": sqlSwitch, "sqlCountFailed": sqlCountFailed, "sqlLiveSlot": sqlLiveSlot,
 	}
 	for _, name := range statementsOf(t, "store.go", "rebuild.go", "rebuild_switch.go") {
 		if statements[name] == "" {
