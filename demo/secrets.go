@@ -38,6 +38,7 @@ var (
 		"search": "search", "check": "audit", "partner": "partner",
 	}
 	webhookSigners = []string{"order", "sim", "load", "check"}
+	secretOperated = []string{"order", "points", "notify", "search"} // those with an ops API
 )
 
 // Run writes what is missing. A marker is written last: without it, everything
@@ -52,6 +53,7 @@ func (c SecretsCommand) Run(out io.Writer) error {
 	w.passwords()
 	w.keyPairs()
 	w.webhook()
+	w.operators()
 	w.write("nats/complete", "\n")
 	if w.err != nil {
 		return fmt.Errorf("secrets: %w", w.err)
@@ -119,4 +121,21 @@ func (w *secretWriter) webhook() {
 	for _, process := range webhookSigners {
 		w.write(process+"/webhook", "whsec_"+base64.StdEncoding.EncodeToString(key)+"\n")
 	}
+}
+
+// operators makes the tokens of the ops APIs: of two people, because a large
+// replay needs a second one, and of the services among themselves.
+func (w *secretWriter) operators() {
+	alice, bob, viewer, peer := rand.Text(), rand.Text(), rand.Text(), rand.Text()
+	bearers := fmt.Sprintf("alice:operator:%s\nbob:approver:%s\nviewer:viewer:%s\nservices:peer:%s\n", alice, bob, viewer, peer)
+	for _, process := range secretOperated {
+		key := make([]byte, 32)
+		rand.Read(key) // never fails
+		w.write(process+"/ops-tokens", bearers)
+		w.write(process+"/ops-peer", peer+"\n")
+		w.write(process+"/payload-keys", "first:"+base64.StdEncoding.EncodeToString(key)+"\n")
+	}
+	w.write("check/ops-alice", alice+"\n")
+	w.write("check/ops-bob", bob+"\n")
+	w.write("check/ops-viewer", viewer+"\n")
 }

@@ -12,15 +12,22 @@ import (
 // readSecretFiles lets a secret come from a file: where DATABASE_URL would be
 // read, DATABASE_URL_FILE may name a file that holds it, as with the official
 // images of databases. An environment can be read by whoever may inspect a
-// container; a file has an owner and a mode. The variable itself wins.
+// container; a file has an owner and a mode. The variable itself wins, and so
+// does a flag that reads the file in its own way.
 func readSecretFiles(flags []*kong.Flag) error {
+	taken := map[string]bool{}
+	for _, flag := range flags {
+		for _, name := range flag.Envs {
+			taken[name] = true
+		}
+	}
 	for _, flag := range flags {
 		if !holdsSecret(flag.Target.Type()) {
 			continue
 		}
 		for _, name := range flag.Envs {
 			file := os.Getenv(name + "_FILE")
-			if file == "" || os.Getenv(name) != "" {
+			if file == "" || os.Getenv(name) != "" || taken[name+"_FILE"] {
 				continue
 			}
 			raw, err := os.ReadFile(file)
