@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
@@ -10,8 +11,12 @@ import (
 	"orderpaid/platform/postgres"
 )
 
-// services are those with a database of their own, in the order of their start.
-var services = []string{"order", "points", "notify", "search"}
+// services are those whose business is checked, and everyService are all that
+// have a database of their own, in the order of their start.
+var (
+	services     = []string{"order", "points", "notify", "search"}
+	everyService = append(slices.Clone(services), "console")
+)
 
 // The roles besides one per service.
 const (
@@ -57,8 +62,8 @@ func bootstrap(ctx context.Context, superuserDSN string) error {
 }
 
 func databases() []string {
-	names := make([]string, len(services))
-	for i, service := range services {
+	names := make([]string, len(everyService))
+	for i, service := range everyService {
 		names[i] = Database(service)
 	}
 	return names
@@ -88,7 +93,7 @@ GRANT UPDATE ON relay_lease TO %[2]s;`
 // need. dsn returns the address of a database for a role.
 func migrate(ctx context.Context, dsn func(database, role string) string) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, service := range services {
+	for _, service := range everyService {
 		g.Go(func() error {
 			owner := dsn(Database(service), ownerRole)
 			if err := postgres.Migrate(ctx, owner, service); err != nil {

@@ -15,7 +15,7 @@ import (
 
 // httpPorts are where the services and the sim listen, if that is free; the
 // second listener of a service, for operators, is a thousand above.
-var httpPorts = map[string]int{"order": 8080, "points": 8081, "notify": 8082, "search": 8083, "sim": 8089}
+var httpPorts = map[string]int{"order": 8080, "points": 8081, "notify": 8082, "search": 8083, "console": 8084, "sim": 8089}
 
 const smtpPort = 2525
 
@@ -30,7 +30,7 @@ var producers = []string{"order", "points", "notify"}
 // startServices starts the sim, the services and the relays, all at once: each
 // waits for what it needs by itself.
 func (s *Stack) startServices(ctx context.Context) error {
-	specs, err := s.serviceSpecs()
+	specs, err := s.serviceSpecs(ctx)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (s *Stack) startServices(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (s *Stack) serviceSpecs() ([]Spec, error) {
+func (s *Stack) serviceSpecs(ctx context.Context) ([]Spec, error) {
 	var err error
 	if s.WebhookSecret, err = keptSecret(filepath.Join(s.cfg.Dir, "webhook-secret")); err != nil {
 		return nil, err
@@ -50,14 +50,22 @@ func (s *Stack) serviceSpecs() ([]Spec, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.pickAddresses(); err != nil {
+		return nil, err
+	}
+	if s.Tokens, err = keptTokens(filepath.Join(s.cfg.Dir, "ops-tokens")); err != nil {
+		return nil, err
+	}
+	if s.control, err = s.newControl(ctx); err != nil {
+		return nil, err
+	}
 	own := map[string][]string{
-		"order":  {"WEBHOOK_SECRETS=" + s.WebhookSecret},
-		"points": nil,
-		"notify": {"SMTP_ADDR=" + smtp, "CONTACT_DOMAIN=customers.example"},
-		"search": nil,
+		"order":   {"WEBHOOK_SECRETS=" + s.WebhookSecret},
+		"notify":  {"SMTP_ADDR=" + smtp, "CONTACT_DOMAIN=customers.example"},
+		"console": s.consoleEnv(),
 	}
 	var specs []Spec
-	for _, service := range services {
+	for _, service := range everyService {
 		spec, err := s.serviceSpec(service, service, own[service])
 		if err != nil {
 			return nil, err
@@ -81,12 +89,17 @@ func (s *Stack) serviceSpecs() ([]Spec, error) {
 
 // serviceSpec describes one process of a service.
 func (s *Stack) serviceSpec(service, process string, env []string) (Spec, error) {
-	http, err := s.address(httpPorts[service])
-	if err != nil {
-		return Spec{}, err
+	http, ops := s.addr[service], s.opsAddr[service]
+	if process != service { // another replica
+		var err error
+		if http, err = s.address(0); err != nil {
+			return Spec{}, err
+		}
+		if ops, err = s.address(0); err != nil {
+			return Spec{}, err
+		}
 	}
-	s.URL[service] = "http://" + http
-	return s.child(process, service, httpPorts[service]+1000, append(env,
+	return s.spec(process, service, ops, append(append(env, s.opsEnv(service)...),
 		"HTTP_ADDR="+http, "DATABASE_CONNS="+databaseConns, "DATABASE_URL="+s.DSN(Database(service), Database(service)), "NATS_URL="+s.NATSURL))
 }
 
@@ -95,15 +108,15 @@ func (s *Stack) relaySpec(process string) (Spec, error) {
 	for _, service := range producers {
 		databases = append(databases, service+"="+s.DSN(Database(service), relayRole))
 	}
-	return s.child(process, "relay", 0, []string{"RELAY_DATABASES=" + strings.Join(databases, " "), "NATS_URL=" + s.NATSURL})
-}
-
-// child describes a process of ours that has a listener for operators.
-func (s *Stack) child(process, program string, opsPort int, env []string) (Spec, error) {
-	ops, err := s.address(opsPort)
+	ops, err := s.address(0)
 	if err != nil {
 		return Spec{}, err
 	}
+	return s.spec(process, "relay", ops, []string{"RELAY_DATABASES=" + strings.Join(databases, " "), "NATS_URL=" + s.NATSURL})
+}
+
+// spec describes a process of ours that has a listener for operators.
+func (s *Stack) spec(process, program, ops string, env []string) (Spec, error) {
 	return Spec{
 		Name: process, Path: filepath.Join(s.cfg.Bin, program),
 		Env:   append(env, "OPS_ADDR="+ops, "EXIT_WITH_PARENT=1"),
@@ -113,11 +126,7 @@ func (s *Stack) child(process, program string, opsPort int, env []string) (Spec,
 
 // simSpec describes the world outside. It has one listener.
 func (s *Stack) simSpec(smtp string) (Spec, error) {
-	http, err := s.address(httpPorts["sim"])
-	if err != nil {
-		return Spec{}, err
-	}
-	s.URL["sim"] = "http://" + http
+	http := s.addr["sim"]
 	return Spec{
 		Name: "sim", Path: filepath.Join(s.cfg.Bin, "sim"),
 		Env: []string{"SIM_HTTP_ADDR=" + http, "SIM_SMTP_ADDR=" + smtp, "SIM_MAIL_FILE=" + filepath.Join(s.cfg.Dir, "mails.jsonl"),

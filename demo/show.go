@@ -89,6 +89,8 @@ func (r *run) welcome(ctx context.Context) error {
 		return err
 	}
 	r.screen.printf(`
+  Open %[13]s and buy something, break something, and ask why.
+
   orders  %[1]s/v1/orders/%[4]s
   points  %[2]s/v1/users/you/points
   search  %[3]s/v1/orders/search?user_id=you
@@ -108,7 +110,7 @@ Order %[4]s is yours and waits for its payment. In another terminal:
   kill -9 %[11]d    # a relay
   kill -9 %[12]d    # the points service
 `, s.URL["order"], s.URL["points"], s.URL["search"], id, s.URL["sim"], r.dir,
-		total.Amount, total.Currency, total.Exponent, sku, s.PID(Relay(1)), s.PID("points"))
+		total.Amount, total.Currency, total.Exponent, sku, s.PID(Relay(1)), s.PID("points"), s.URL["console"])
 	return nil
 }
 

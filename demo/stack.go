@@ -37,6 +37,11 @@ type Stack struct {
 	NATSURL       string
 	WebhookSecret string            // what the payment provider signs with
 	URL           map[string]string // base URLs of the services and of the sim, by name
+	OpsURL        map[string]string // base URLs of the services' listeners for operators, by name
+	Tokens        Tokens            // who may use those
+
+	addr, opsAddr map[string]string // the same as host:port
+	control       *control
 
 	cfg      StackConfig
 	postgres *pgserver.Server
@@ -58,7 +63,7 @@ func Up(ctx context.Context, cfg StackConfig) (*Stack, error) {
 	if cfg.Notice == nil {
 		cfg.Notice = func(string) {}
 	}
-	s := &Stack{cfg: cfg, URL: map[string]string{}, ports: addressPicker{taken: map[int]bool{}}}
+	s := &Stack{cfg: cfg, URL: map[string]string{}, OpsURL: map[string]string{}, addr: map[string]string{}, opsAddr: map[string]string{}, ports: addressPicker{taken: map[int]bool{}}}
 	var err error
 	if s.Supervisor, err = NewSupervisor(filepath.Join(cfg.Dir, "log"), cfg.Notice); err != nil {
 		return s, err
@@ -87,6 +92,9 @@ func Up(ctx context.Context, cfg StackConfig) (*Stack, error) {
 
 // Down stops everything, the last started first. The data stays.
 func (s *Stack) Down() error {
+	if s.control != nil {
+		s.control.close() // heals first: what is frozen cannot stop
+	}
 	if s.Supervisor != nil {
 		s.StopAll()
 	}

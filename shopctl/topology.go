@@ -10,6 +10,7 @@ import (
 
 	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/process"
+	"orderpaid/services/console"
 	"orderpaid/services/notify"
 	"orderpaid/services/order"
 	"orderpaid/services/points"
@@ -20,7 +21,7 @@ import (
 // stream and one durable for each of their consumers.
 func Topology() natsbroker.Topology {
 	return natsbroker.Topology{Subscriptions: slices.Concat(
-		order.Subscriptions(), points.Subscriptions(), notify.Subscriptions(), search.Subscriptions())}
+		order.Subscriptions(), points.Subscriptions(), notify.Subscriptions(), search.Subscriptions(), console.Subscriptions())}
 }
 
 // TopologyFlags say where the broker is and how large the stream may be.

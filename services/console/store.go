@@ -1,0 +1,229 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"orderpaid/platform/messaging"
+)
+
+// A Fact is an event as the trail keeps it.
+type Fact struct {
+	messaging.Meta
+	Kind    string // OrderPaid.v1
+	OrderID string // the order that it is about, or empty
+}
+
+// A TrailEntry is one line of the trail.
+type TrailEntry struct {
+	EventID          uuid.UUID
+	Kind             string
+	Producer         string
+	AggregateType    string
+	AggregateID      string
+	AggregateVersion int64
+	CausationID      string
+	OccurredAt       time.Time
+	RecordedAt       time.Time
+}
+
+// sqlRecord adds events to the trail and what they say to the orders' progress
+// and to the counts, in one statement: none of the three can miss one.
+//
+// Orders are written in the order of their ids, so that two transactions would
+// wait for each other in turn and never in a circle.
+const sqlRecord = `
+WITH heard AS (
+	INSERT INTO audit_event (event_id, kind, producer, aggregate_type, aggregate_id, aggregate_version,
+	                         order_id, correlation_id, causation_id, occurred_at)
+	SELECT event_id, kind, producer, aggregate_type, aggregate_id, aggregate_version, order_id, correlation_id, causation_id, occurred_at
+	  FROM unnest(@event_ids::uuid[], @kinds::text[], @producers::text[], @aggregate_types::text[], @aggregate_ids::text[], @versions::bigint[],
+	              @order_ids::text[], @correlations::text[], @causations::text[], @occurred::timestamptz[])
+	       AS e(event_id, kind, producer, aggregate_type, aggregate_id, aggregate_version, order_id, correlation_id, causation_id, occurred_at)
+	    ON CONFLICT (event_id) DO NOTHING
+	RETURNING kind, order_id, aggregate_version, occurred_at
+), progress AS (
+	INSERT INTO order_progress (order_id, paid_at, credited_at, mailed_at, mail_failed_at, payments, credits, mails)
+	SELECT order_id,
+	       min(occurred_at) FILTER (WHERE kind = 'OrderPaid.v1'),
+	       min(occurred_at) FILTER (WHERE kind = 'PointsAwarded.v1'),
+	       min(occurred_at) FILTER (WHERE kind = 'NotificationSent.v1'),
+	       min(occurred_at) FILTER (WHERE kind = 'NotificationFailed.v1'),
+	       (count(*) FILTER (WHERE kind = 'OrderPaid.v1'))::int,
+	       (count(*) FILTER (WHERE kind = 'PointsAwarded.v1'))::int,
+	       (count(*) FILTER (WHERE kind = 'NotificationSent.v1'))::int
+	  FROM heard
+	 WHERE order_id <> '' AND kind IN ('OrderPaid.v1', 'PointsAwarded.v1', 'NotificationSent.v1', 'NotificationFailed.v1')
+	 GROUP BY order_id ORDER BY order_id
+	    ON CONFLICT (order_id) DO UPDATE SET
+	       paid_at = least(order_progress.paid_at, excluded.paid_at),
+	       credited_at = least(order_progress.credited_at, excluded.credited_at),
+	       mailed_at = least(order_progress.mailed_at, excluded.mailed_at),
+	       mail_failed_at = least(order_progress.mail_failed_at, excluded.mail_failed_at),
+	       payments = order_progress.payments + excluded.payments,
+	       credits = order_progress.credits + excluded.credits,
+	       mails = order_progress.mails + excluded.mails
+), totals AS (
+	INSERT INTO event_total (kind, events) SELECT kind, count(*) FROM heard GROUP BY kind ORDER BY kind
+	    ON CONFLICT (kind) DO UPDATE SET events = event_total.events + excluded.events
+)
+INSERT INTO event_minute (minute, kind, events)
+SELECT date_trunc('minute', now()), kind, count(*) FROM heard GROUP BY kind ORDER BY kind
+    ON CONFLICT (minute, kind) DO UPDATE SET events = event_minute.events + excluded.events`
+
+// record writes events that were heard.
+func record(ctx context.Context, tx pgx.Tx, facts []Fact) error {
+	n := len(facts)
+	ids, kinds, producers := make([]uuid.UUID, n), make([]string, n), make([]string, n)
+	types, aggregates, versions := make([]string, n), make([]string, n), make([]int64, n)
+	orders, correlations, causations, occurred := make([]string, n), make([]string, n), make([]string, n), make([]time.Time, n)
+	for i, f := range facts {
+		ids[i], kinds[i], producers[i] = f.EventID, f.Kind, f.Producer
+		types[i], aggregates[i], versions[i] = f.AggregateType, f.AggregateID, f.AggregateVersion
+		orders[i], correlations[i], causations[i], occurred[i] = f.OrderID, f.CorrelationID, f.CausationID, f.OccurredAt
+	}
+	_, err := tx.Exec(ctx, sqlRecord, pgx.StrictNamedArgs{
+		"event_ids": ids, "kinds": kinds, "producers": producers, "aggregate_types": types, "aggregate_ids": aggregates,
+		"versions": versions, "order_ids": orders, "correlations": correlations, "causations": causations, "occurred": occurred,
+	})
+	if err != nil {
+		return fmt.Errorf("record %d events: %w", n, err)
+	}
+	return nil
+}
+
+// sqlTally reads the board's part that the trail knows. Repeats are taken off
+// the totals, because those count events and the board counts orders.
+const sqlTally = `
+SELECT coalesce((SELECT events FROM event_total WHERE kind = 'OrderPaid.v1'), 0) - coalesce(r.payments, 0) AS paid,
+       coalesce((SELECT events FROM event_total WHERE kind = 'PointsAwarded.v1'), 0) - coalesce(r.credits, 0) AS credited,
+       coalesce((SELECT events FROM event_total WHERE kind = 'NotificationSent.v1'), 0) - coalesce(r.mails, 0) AS mailed,
+       coalesce((SELECT events FROM event_total WHERE kind = 'indexed'), 0) AS indexed,
+       coalesce(r.credits, 0) + coalesce(r.mails, 0) AS duplicated,
+       (SELECT count(*) FROM (SELECT FROM order_progress
+         WHERE paid_at IS NOT NULL AND (credited_at IS NULL OR indexed_at IS NULL OR mailed_at IS NULL AND mail_failed_at IS NULL) LIMIT 100000) u) AS unfinished,
+       coalesce((SELECT extract(epoch FROM clock_timestamp() - min(paid_at)) FROM order_progress
+         WHERE paid_at IS NOT NULL AND (credited_at IS NULL OR indexed_at IS NULL OR mailed_at IS NULL AND mail_failed_at IS NULL)), 0)::float8 AS oldest_seconds
+  FROM (SELECT sum(greatest(payments - 1, 0)) AS payments, sum(greatest(credits - 1, 0)) AS credits, sum(greatest(mails - 1, 0)) AS mails
+          FROM order_progress WHERE payments > 1 OR credits > 1 OR mails > 1) r`
+
+func readTally(ctx context.Context, pool *pgxpool.Pool) (Tally, error) {
+	rows, err := pool.Query(ctx, sqlTally)
+	if err != nil {
+		return Tally{}, fmt.Errorf("read board: %w", err)
+	}
+	t, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Tally])
+	if err != nil {
+		return Tally{}, fmt.Errorf("read board: %w", err)
+	}
+	return t, nil
+}
+
+// sqlMinutes reads the last half hour, minutes without events included.
+const sqlMinutes = `
+SELECT m.minute,
+       coalesce(sum(e.events) FILTER (WHERE e.kind = 'OrderPaid.v1'), 0)::bigint AS paid,
+       coalesce(sum(e.events) FILTER (WHERE e.kind = 'PointsAwarded.v1'), 0)::bigint AS credited,
+       coalesce(sum(e.events) FILTER (WHERE e.kind = 'NotificationSent.v1'), 0)::bigint AS mailed,
+       coalesce(sum(e.events) FILTER (WHERE e.kind = 'indexed'), 0)::bigint AS indexed
+  FROM generate_series(date_trunc('minute', now()) - interval '29 minutes', date_trunc('minute', now()), interval '1 minute') AS m(minute)
+  LEFT JOIN event_minute e ON e.minute = m.minute
+ GROUP BY m.minute ORDER BY m.minute`
+
+func readMinutes(ctx context.Context, pool *pgxpool.Pool) ([]Minute, error) {
+	rows, err := pool.Query(ctx, sqlMinutes)
+	if err != nil {
+		return nil, fmt.Errorf("read minutes: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[Minute])
+}
+
+// sqlOverdue reads orders that should have been finished by now, the oldest
+// first: those for whose missing effects somebody must have an explanation.
+const sqlOverdue = `
+SELECT order_id, credited_at IS NULL AS uncredited, mailed_at IS NULL AND mail_failed_at IS NULL AS unmailed, indexed_at IS NULL AS unindexed
+  FROM order_progress
+ WHERE paid_at IS NOT NULL AND (credited_at IS NULL OR indexed_at IS NULL OR mailed_at IS NULL AND mail_failed_at IS NULL)
+   AND paid_at < clock_timestamp() - $1::interval
+ ORDER BY paid_at LIMIT $2`
+
+func readOverdue(ctx context.Context, pool *pgxpool.Pool, age time.Duration, limit int) ([]Overdue, error) {
+	rows, err := pool.Query(ctx, sqlOverdue, age, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read overdue orders: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[Overdue])
+}
+
+const sqlTrail = `
+SELECT event_id, kind, producer, aggregate_type, aggregate_id, aggregate_version, causation_id, occurred_at, recorded_at
+  FROM audit_event WHERE order_id = $1 ORDER BY occurred_at, event_id LIMIT 500`
+
+func readTrail(ctx context.Context, pool *pgxpool.Pool, orderID string) ([]TrailEntry, error) {
+	rows, err := pool.Query(ctx, sqlTrail, orderID)
+	if err != nil {
+		return nil, fmt.Errorf("read trail: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[TrailEntry])
+}
+
+// sqlRecent reads the newest orders that were paid, for people who look for
+// an example.
+const sqlRecent = `SELECT order_id FROM order_progress WHERE paid_at IS NOT NULL ORDER BY order_id DESC LIMIT $1`
+
+func readRecent(ctx context.Context, pool *pgxpool.Pool, limit int) ([]string, error) {
+	rows, err := pool.Query(ctx, sqlRecent, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read recent orders: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// sqlConfirm notes which orders are in the index, and counts those that were
+// not known to be. Whether the payment has been heard of here does not matter:
+// search may be ahead.
+const sqlConfirm = `
+WITH confirmed AS (
+	INSERT INTO order_progress (order_id, indexed_at)
+	SELECT order_id, min(at) FROM unnest(@orders::text[], @times::timestamptz[]) AS c(order_id, at) GROUP BY order_id ORDER BY order_id
+	    ON CONFLICT (order_id) DO UPDATE SET indexed_at = excluded.indexed_at WHERE order_progress.indexed_at IS NULL
+	RETURNING order_id
+), counted AS (
+	SELECT count(*) AS n FROM confirmed
+), total AS (
+	INSERT INTO event_total (kind, events) SELECT 'indexed', n FROM counted WHERE n > 0
+	    ON CONFLICT (kind) DO UPDATE SET events = event_total.events + excluded.events
+)
+INSERT INTO event_minute (minute, kind, events) SELECT date_trunc('minute', now()), 'indexed', n FROM counted WHERE n > 0
+    ON CONFLICT (minute, kind) DO UPDATE SET events = event_minute.events + excluded.events`
+
+const sqlConfirmedUntil = `
+INSERT INTO confirmation (service, since) VALUES ($1, $2)
+    ON CONFLICT (service) DO UPDATE SET since = greatest(confirmation.since, excluded.since)`
+
+// confirm notes orders that a service has confirmed, all it had until a time.
+func confirm(ctx context.Context, tx pgx.Tx, service string, orders []string, times []time.Time, until time.Time) error {
+	if len(orders) > 0 {
+		if _, err := tx.Exec(ctx, sqlConfirm, pgx.StrictNamedArgs{"orders": orders, "times": times}); err != nil {
+			return fmt.Errorf("note %d confirmations: %w", len(orders), err)
+		}
+	}
+	if _, err := tx.Exec(ctx, sqlConfirmedUntil, service, until); err != nil {
+		return fmt.Errorf("note how far %s was read: %w", service, err)
+	}
+	return nil
+}
+
+const sqlConfirmedSince = `SELECT coalesce((SELECT since FROM confirmation WHERE service = $1), timestamptz '1971-01-01')`
+
+func confirmedSince(ctx context.Context, pool *pgxpool.Pool, service string) (since time.Time, err error) {
+	if err := pool.QueryRow(ctx, sqlConfirmedSince, service).Scan(&since); err != nil {
+		return since, fmt.Errorf("read how far %s was read: %w", service, err)
+	}
+	return since, nil
+}

@@ -1,0 +1,123 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+)
+
+// An upstream is another service as this one sees it: a base URL and a token.
+// Whatever it cannot tell is an error that a page shows beside the rest.
+type upstream struct {
+	name  string
+	base  string // without a slash at the end
+	token string
+	http  *http.Client
+}
+
+// upstreamTimeout is what one question may take. A page asks several services
+// at once, and must not wait for the one that is away.
+const upstreamTimeout = 1500 * time.Millisecond
+
+func newUpstream(name, base, token string) *upstream {
+	return &upstream{name: name, base: strings.TrimRight(base, "/"), token: token,
+		http: &http.Client{Timeout: upstreamTimeout, Transport: otelhttp.NewTransport(http.DefaultTransport)}}
+}
+
+// errSilent: the service gave no answer at all.
+var errSilent = errors.New("does not answer")
+
+// A refusal is an answer that says no.
+type refusal struct {
+	Status int    `json:"status"`
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+}
+
+func (r *refusal) Error() string { return fmt.Sprintf("%s (%s)", r.Detail, r.Code) }
+
+// maxAnswer bounds what is read of an answer.
+const maxAnswer = 8 << 20
+
+// get reads the JSON at path into v.
+func (u *upstream) get(ctx context.Context, path string, v any) error {
+	return u.call(ctx, http.MethodGet, path, nil, nil, v)
+}
+
+// post sends body and reads the answer into v, which may be nil.
+func (u *upstream) post(ctx context.Context, path string, body, v any) error {
+	return u.call(ctx, http.MethodPost, path, nil, body, v)
+}
+
+func (u *upstream) call(ctx context.Context, method, path string, header http.Header, body, v any) error {
+	if u == nil || u.base == "" {
+		return errSilent
+	}
+	var payload io.Reader
+	if body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("ask %s: %w", u.name, err)
+		}
+		payload = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u.base+path, payload)
+	if err != nil {
+		return fmt.Errorf("ask %s: %w", u.name, err)
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if u.token != "" {
+		req.Header.Set("Authorization", "Bearer "+u.token)
+	}
+	resp, err := u.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("%s %w", u.name, errSilent) // the cause names addresses, and says no more than this
+	}
+	defer resp.Body.Close()
+	return readAnswer(u.name, resp, v)
+}
+
+func readAnswer(name string, resp *http.Response, v any) error {
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("%s %w", name, errSilent)
+	}
+	if resp.StatusCode/100 != 2 {
+		r := &refusal{Status: resp.StatusCode}
+		if err := json.Unmarshal(raw, r); err != nil || r.Code == "" {
+			r.Code, r.Detail = "no_problem_document", resp.Status
+		}
+		return r
+	}
+	if v == nil || len(raw) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return fmt.Errorf("read the answer of %s: %w", name, err)
+	}
+	return nil
+}
+
+// path joins parts to a path, each of them escaped: ids come from people.
+func path(parts ...string) string {
+	var b strings.Builder
+	for _, part := range parts {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(part))
+	}
+	return b.String()
+}
