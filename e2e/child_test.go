@@ -74,6 +74,19 @@ func (c *child) awaitReady(t *testing.T) {
 	})
 }
 
+// awaitListening returns when something listens at addr: for a program that
+// has no second listener to ask.
+func (c *child) awaitListening(t *testing.T, addr string) {
+	t.Helper()
+	eventually(t, 30*time.Second, c.name+" listens", func() bool {
+		conn, err := net.DialTimeout("tcp", addr, time.Second)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+}
+
 // kill ends the process as a crash would, and returns when it is gone.
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill() // an error means that it has ended

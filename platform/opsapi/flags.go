@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/process"
@@ -20,6 +21,8 @@ type Flags struct {
 	OpsPeers     map[string]string `name:"ops-peer" env:"OPS_PEERS" mapsep:" " placeholder:"SERVICE=URL" help:"The ops API of another service, asked for missing events and for replays. Repeat it, or separate several with blanks."`
 	OpsPeerToken process.Secret    `name:"ops-peer-token" env:"OPS_PEER_TOKEN" help:"The token that this service shows to the others; there it needs the role peer."`
 
+	ConsumerLease time.Duration `name:"consumer-lease" env:"CONSUMER_LEASE" default:"10s" help:"How long the active replica of a consumer keeps its place without a sign of life: the longest wait after it was killed. At least 1s. Defaults to 10s."`
+
 	PayloadKeys process.Secret `name:"payload-keys" env:"PAYLOAD_KEYS" placeholder:"NAME:BASE64" help:"Keys of 32 bytes that seal the payloads of recorded failures, separated by blanks; the first seals, all open. Without any, payloads are kept as they came."`
 
 	OpsOwner   string         `name:"ops-owner" env:"OPS_OWNER" default:"the engineer on call" help:"Who looks after this service's dead letters; shown with each. Defaults to the engineer on call."`
@@ -29,8 +32,11 @@ type Flags struct {
 
 // ConsumerConfig is what consumers need to know of the flags.
 func (f Flags) ConsumerConfig() (messaging.ConsumerConfig, error) {
+	if f.ConsumerLease != 0 && f.ConsumerLease < time.Second {
+		return messaging.ConsumerConfig{}, fmt.Errorf("--consumer-lease: %v is too short to be renewed in time, at least 1s", f.ConsumerLease)
+	}
 	keys, err := f.keys()
-	return messaging.ConsumerConfig{PayloadKeys: keys, Owner: f.OpsOwner, Runbook: f.OpsRunbook}, err
+	return messaging.ConsumerConfig{Lease: f.ConsumerLease, PayloadKeys: keys, Owner: f.OpsOwner, Runbook: f.OpsRunbook}, err
 }
 
 // keys returns nil if there are none.
