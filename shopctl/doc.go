@@ -1,49 +1,16 @@
 // Package shopctl is the operator's tool: what must exist before services run
-// (topology, migrations) and what to look at when they do not.
+// (topology, migrations), what became of an order, and what to do about what
+// went wrong.
 //
-// Its commands read and create; none of them deletes or resets anything. Each
-// is a struct with kong tags and a Run method, so that cmd/shopctl is a list.
+// Its commands are thin: what they know is in the package operator, and what
+// they change is changed by the services' ops APIs. Each is a struct with kong
+// tags and a Run method, so that cmd/shopctl is a list. Nothing here deletes.
 //
-// Read topology.go, migrate.go, outbox.go.
+// Commands ask the ops APIs of the services ([Services]) or, where services may
+// be down or have no say, databases ([Databases]) and the broker. Where those
+// are is told by flags, by the environment, or by the file .orderpaid/shopctl.env
+// that the demo writes ([LoadEnv]).
+//
+// Read why.go, outbox.go, deadletters.go, replay.go, sandbox.go, reconcile.go;
+// topology.go, migrate.go, retention.go; services.go and envfile.go.
 package shopctl
-
-import (
-	"context"
-	"errors"
-	"fmt"
-	"maps"
-	"slices"
-
-	"github.com/jackc/pgx/v5"
-
-	"orderpaid/platform/process"
-)
-
-// Databases are what most commands work on.
-type Databases struct {
-	Databases map[string]process.Secret `name:"database" env:"SHOPCTL_DATABASES" mapsep:" " required:"" placeholder:"NAME=URL" help:"A service's database, under the service's name. Repeat it, or separate several with spaces."`
-}
-
-// names returns the services in a stable order.
-func (d Databases) names() []string { return slices.Sorted(maps.Keys(d.Databases)) }
-
-// each calls use with a session of each database and goes on after an error:
-// one database that is down must not hide the others.
-func (d Databases) each(ctx context.Context, use func(name string, conn *pgx.Conn) error) error {
-	var errs []error
-	for _, name := range d.names() {
-		if err := d.with(ctx, name, use); err != nil {
-			errs = append(errs, fmt.Errorf("database %s: %w", name, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (d Databases) with(ctx context.Context, name string, use func(name string, conn *pgx.Conn) error) error {
-	conn, err := pgx.Connect(ctx, string(d.Databases[name]))
-	if err != nil {
-		return err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	return use(name, conn)
-}

@@ -63,6 +63,15 @@ func (c RetentionConfig) withDefaults() RetentionConfig {
 	return c
 }
 
+// Prepare makes the partitions of the coming months that do not exist yet, and
+// returns how many it made. Events of a month without one are refused at Add.
+func Prepare(ctx context.Context, owner *pgxpool.Pool, months int) (made int, err error) {
+	if err := owner.QueryRow(ctx, `SELECT message_prepare_partitions($1)`, months).Scan(&made); err != nil {
+		return 0, fmt.Errorf("prepare partitions: %w", err)
+	}
+	return made, nil
+}
+
 // A RetentionReport is what one run did.
 type RetentionReport struct {
 	Prepared int      // partitions made ahead
@@ -96,8 +105,9 @@ func Retain(ctx context.Context, owner *pgxpool.Pool, cfg RetentionConfig) (Rete
 		return report, err
 	}
 	cfg = cfg.withDefaults()
-	if err := owner.QueryRow(ctx, `SELECT message_prepare_partitions($1)`, cfg.Ahead).Scan(&report.Prepared); err != nil {
-		return report, fmt.Errorf("prepare partitions: %w", err)
+	var err error
+	if report.Prepared, err = Prepare(ctx, owner, cfg.Ahead); err != nil {
+		return report, err
 	}
 	rows, err := owner.Query(ctx, sqlOldPartitions)
 	if err != nil {

@@ -1,0 +1,116 @@
+package shopctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"orderpaid/platform/messaging"
+	"orderpaid/platform/messaging/natsbroker"
+	"orderpaid/platform/postgres"
+	"orderpaid/platform/process"
+)
+
+// RetentionPrepare makes partitions ahead.
+type RetentionPrepare struct {
+	Databases
+	Months int `default:"12" help:"How many months ahead. Defaults to 12."`
+}
+
+// Help is printed below the flags.
+func (RetentionPrepare) Help() string {
+	return `Events of a month without a partition are refused, and the orders with them. Safe to repeat; the role must own the database.
+
+Example: shopctl retention prepare --database order=postgres://shop_owner@db/shop_order`
+}
+
+// Run prepares one database after the other and goes on after an error.
+func (c RetentionPrepare) Run(ctx context.Context, out io.Writer) error {
+	var errs []error
+	for _, name := range c.names() {
+		pool, err := postgres.Open(ctx, string(c.Databases.Databases[name]), postgres.Config{MaxConns: 1, ApplicationName: "shopctl retention"})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("database %s: %w", name, err))
+			continue
+		}
+		made, err := messaging.Prepare(ctx, pool, c.Months)
+		pool.Close()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("database %s: %w", name, err))
+			continue
+		}
+		fmt.Fprintf(out, "%s: %d partitions made\n", name, made)
+	}
+	return errors.Join(errs...)
+}
+
+// RetentionDetach takes old partitions off.
+type RetentionDetach struct {
+	Databases
+	Outbox    time.Duration  `default:"2160h" help:"How long published facts stay. Defaults to 2160h, which is 90 days."`
+	Inbox     time.Duration  `default:"2160h" help:"How long inboxes remember. Defaults to 2160h."`
+	Failures  time.Duration  `default:"720h" help:"How long payloads of settled dead letters stay. Defaults to 720h, which is 30 days."`
+	NATSURL   process.Secret `name:"nats-url" env:"NATS_URL" placeholder:"URL" help:"The broker, to learn how long its stream keeps events: an inbox must remember for longer."`
+	StreamAge time.Duration  `default:"168h" help:"The stream's age, where the broker is not asked. Defaults to 168h, which is 7 days."`
+}
+
+// Help is printed below the flags.
+func (RetentionDetach) Help() string {
+	return `Prepares partitions, takes those off whose time is over, and erases old payloads. Nothing is dropped: a detached partition is
+a table of its own, to archive or to drop by hand. A partition with an event that is not published stays, however old. Settings
+under which an event could be applied twice are refused. The role must own the database.
+
+Example: shopctl retention detach --database points=postgres://shop_owner@db/shop_points`
+}
+
+// Run works on one database after the other and goes on after an error.
+func (c RetentionDetach) Run(ctx context.Context, out io.Writer) error {
+	cfg := messaging.RetentionConfig{Outbox: c.Outbox, Inbox: c.Inbox, Failures: c.Failures, Stream: c.StreamAge}
+	if c.NATSURL != "" {
+		var err error
+		if cfg.Stream, err = streamAge(ctx, c.NATSURL); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, name := range c.names() {
+		pool, err := postgres.Open(ctx, string(c.Databases.Databases[name]), postgres.Config{MaxConns: 2, ApplicationName: "shopctl retention"})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("database %s: %w", name, err))
+			continue
+		}
+		report, err := messaging.Retain(ctx, pool, cfg)
+		pool.Close()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("database %s: %w", name, err))
+		}
+		fmt.Fprintf(out, "%s: %d partitions made, %d taken off %s, %d payloads erased", name, report.Prepared, len(report.Detached),
+			strings.Join(report.Detached, " "), report.Erased)
+		if len(report.Kept) > 0 {
+			fmt.Fprintf(out, "; kept for unpublished events: %s", strings.Join(report.Kept, " "))
+		}
+		fmt.Fprintln(out)
+	}
+	return errors.Join(errs...)
+}
+
+// streamAge asks the broker how long it keeps events. A stream that keeps them
+// for ever leaves no age at which an inbox may forget.
+func streamAge(ctx context.Context, url process.Secret) (time.Duration, error) {
+	broker, err := natsbroker.Connect(ctx, natsbroker.Config{URL: string(url), Name: "shopctl"})
+	if err != nil {
+		return 0, err
+	}
+	defer broker.Close()
+	status, err := broker.Status(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if status.MaxAge == 0 {
+		return 0, errors.New("the stream keeps events for ever: what an inbox forgets could be applied again")
+	}
+	return status.MaxAge, nil
+}
