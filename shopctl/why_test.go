@@ -1,0 +1,83 @@
+package shopctl_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"orderpaid/operator"
+)
+
+func explain(t *testing.T, w *world, key string) operator.Explanation {
+	t.Helper()
+	var e operator.Explanation
+	if err := json.Unmarshal([]byte(w.must(t, viewer, "why --json", key)), &e); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestWhyTellsWhatBecameOfAnOrderByAnyOfItsIDs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.load(t, 20)
+	id := w.paidOrder(t)
+	started := time.Now()
+	text := w.must(t, viewer, "why", id)
+	if took := time.Since(started); took > time.Second {
+		t.Errorf("it took %v", took)
+	}
+	requireIn(t, text, "Paid at", "points were booked at", "The mail was sent at", "已支付", "OrderPaid.v1", "points-awarder", "applied", "points_entry", "document", "step")
+
+	keys := map[string]string{
+		"payment":             w.text(t, "order", `SELECT payment_id FROM payment WHERE order_id = $1`, id),
+		"event of the order":  w.text(t, "order", `SELECT event_id::text FROM message_outbox WHERE kind = 'OrderPaid.v1' AND aggregate_id = $1`, id),
+		"event of the points": w.text(t, "points", `SELECT o.event_id::text FROM message_outbox o JOIN points_entry e ON e.entry_id = o.aggregate_id WHERE e.order_id = $1`, id),
+		"entry":               w.text(t, "points", `SELECT entry_id FROM points_entry WHERE order_id = $1`, id),
+		"customer":            w.text(t, "order", `SELECT user_id FROM orders WHERE order_id = $1`, id),
+	}
+	for what, key := range keys {
+		found := false
+		for _, trail := range explain(t, w, key).Trails {
+			found = found || trail.Order == id && trail.Verdict.Code == operator.VerdictDone
+		}
+		if !found {
+			t.Errorf("%s %s does not lead to order %s", what, key, id)
+		}
+	}
+	requireIn(t, w.must(t, viewer, "why nothing-has-this-id"), "Nothing is known", "没有")
+}
+
+// C05: an order whose points are late, and nobody answers for them.
+func TestWhyShowsTheRestWhileAServiceDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.stop("points")
+	id := w.pay(t)
+	eventually(t, "the mail is sent", func() bool {
+		return w.count(t, "notify", `SELECT count(*) FROM delivery_task WHERE state = 'sent'`) == 1
+	})
+	text := w.must(t, viewer, "why", id)
+	requireIn(t, text, "! points: does not answer", "the points service does not answer", "积分服务没有响应", "The mail was sent at", "OrderPaid.v1", "notify-sender")
+	if got := explain(t, w, id); len(got.Silent) != 1 || got.Trails[0].Verdict.Code != operator.VerdictUnknown {
+		t.Errorf("got %+v and %+v", got.Silent, got.Trails[0].Verdict)
+	}
+	w.start(t, "points")
+	w.awaitReady(t, "points")
+	eventually(t, "the points are booked", func() bool { return explain(t, w, id).Trails[0].Verdict.Code == operator.VerdictDone })
+}
+
+func TestWhySaysWhatAnEventWaitsFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(t, "points", `ALTER TABLE points_entry ADD CONSTRAINT closed CHECK (points < 0)`) // every award is refused
+	id := w.pay(t)
+	eventually(t, "the points are a dead letter", func() bool {
+		return w.count(t, "points", `SELECT count(*) FROM message_failure WHERE state = 'open'`) == 1
+	})
+	text := w.must(t, viewer, "why", id)
+	requireIn(t, text, "a person has to look", "需要人工处理", "dead letter", "sqlstate_23514", "docs/05-operate.md", "shopctl dead-letters show points/1")
+	if got := explain(t, w, id).Trails[0].Verdict.Code; got != operator.VerdictFailed {
+		t.Errorf("got verdict %s, want failed", got)
+	}
+}
