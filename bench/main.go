@@ -73,7 +73,7 @@ func run(ctx context.Context, o options) error {
 	if err := result.save(o.JSON); err != nil {
 		return err
 	}
-	fmt.Println(result.markdown())
+	fmt.Println(result.markdown() + result.sizing())
 	if why := result.failed(); why != "" && !o.ReportOnly {
 		return errors.New("not met:\n" + why)
 	}

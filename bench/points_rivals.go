@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
@@ -152,7 +152,7 @@ SELECT entry_id, booked_at FROM added`
 
 // bookBatch holds the arguments of one transaction of the loop.
 type bookBatch struct {
-	events                 []uuid.UUID
+	events                 pgtype.FlatArray[pgtype.UUID] // the form that is cheapest to encode
 	aggregates             []string
 	entries, orders, users []string
 	points                 []int64
@@ -207,7 +207,7 @@ func bookBatches(ctx context.Context, n int) ([]bookBatch, error) {
 			if err != nil {
 				return nil, err
 			}
-			batch.events, batch.aggregates = append(batch.events, b.eventID), append(batch.aggregates, b.orderID)
+			batch.events, batch.aggregates = append(batch.events, pgtype.UUID{Bytes: b.eventID, Valid: true}), append(batch.aggregates, b.orderID)
 			batch.entries, batch.orders, batch.users = append(batch.entries, b.entryID), append(batch.orders, b.orderID), append(batch.users, b.userID)
 			batch.points = append(batch.points, b.points)
 			drafts = append(drafts, b.awarded())

@@ -180,7 +180,7 @@ func (r Result) writeDoc(file string) error {
 	if err != nil {
 		return fmt.Errorf("write tables: %w", err)
 	}
-	text, err := between(string(raw), r.markdown())
+	text, err := between(string(raw), r.markdown()+r.sizing())
 	if err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}

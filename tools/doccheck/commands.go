@@ -15,7 +15,11 @@ var flagsOf = map[string][]string{
 	"shopctl": {"shopctl", "demo"},
 	"sim":     {"demo/sim", "platform/process"},
 	"relay":   {"platform/process"},
+	"bench":   {"bench"},
 }
+
+// handsTo are scripts that hand their arguments to a program.
+var handsTo = map[string]string{"scripts/demo": "demo", "scripts/bench": "bench"}
 
 var assignment = regexp.MustCompile(`^([A-Z][A-Z0-9_]*)=`)
 
@@ -69,14 +73,13 @@ func (s *sources) judgeTargets(args []string) string {
 	return ""
 }
 
-// judgeScript checks a script of ours; scripts/demo hands its arguments to a
-// program.
+// judgeScript checks a script of ours, or the program behind it.
 func (s *sources) judgeScript(script string, args []string) string {
 	if !s.files[script] {
 		return "there is no script " + quote(script)
 	}
-	if script == "scripts/demo" {
-		return s.judgeProgram("demo", args)
+	if name, ok := handsTo[script]; ok {
+		return s.judgeProgram(name, args)
 	}
 	for _, arg := range args {
 		name, isFlag := strings.CutPrefix(arg, "--")
