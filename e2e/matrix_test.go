@@ -16,6 +16,7 @@ import (
 
 	"orderpaid/platform/faults"
 	"orderpaid/platform/messaging"
+	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/natstest"
 	"orderpaid/platform/pgserver"
 	"orderpaid/platform/pgtest"
@@ -47,21 +48,31 @@ type line struct {
 	orderDB, pointsDB *pgxpool.Pool
 	natsURL           string
 	staged            []uuid.UUID
-	orders, refunds   int
-	total             int64
+
+	// What the processes connect to: the same, unless a proxy stands between.
+	orderDSN, pointsDSN, childNATS string
+
+	orders, refunds int
+	total           int64
 }
 
 // newLine makes the databases on a server with fsync on, and starts a broker.
 func newLine(t *testing.T, srv *pgserver.Server) *line {
 	t.Helper()
-	return newLineAt(t, srv, natstest.New(t).URL())
+	return newLineAt(t, srv, natstest.New(t).URL(), natsbroker.Topology{})
 }
 
 // newLineAt makes the databases, and the topology of a broker that runs.
-func newLineAt(t *testing.T, srv *pgserver.Server, natsURL string) *line {
+func newLineAt(t *testing.T, srv *pgserver.Server, natsURL string, topology natsbroker.Topology) *line {
 	t.Helper()
-	ensureTopology(t, natsURL, points.Subscriptions()...)
-	return &line{orderDB: onServer(t, srv, "messaging"), pointsDB: onServer(t, srv, "points"), natsURL: natsURL}
+	topology.Subscriptions = points.Subscriptions()
+	if err := natsbroker.EnsureTopology(t.Context(), natsURL, topology); err != nil {
+		t.Fatal(err)
+	}
+	l := &line{orderDB: onServer(t, srv, "messaging"), pointsDB: onServer(t, srv, "points"), natsURL: natsURL}
+	l.orderDSN, l.pointsDSN = l.orderDB.Config().ConnString(), l.pointsDB.Config().ConnString()
+	l.childNATS = natsURL
+	return l
 }
 
 // onServer makes a database of its own for this test on a shared server.
@@ -131,14 +142,14 @@ func (l *line) commit(t *testing.T, drafts []messaging.Draft) {
 
 func (l *line) relay(t *testing.T, n int, env ...string) *child {
 	t.Helper()
-	return start(t, fmt.Sprintf("relay-%d", n), "relay", append([]string{"RELAY_DATABASES=order=" + l.orderDB.Config().ConnString(),
-		"NATS_URL=" + l.natsURL, "RELAY_LEASE=2s", "RELAY_BATCH=50"}, env...)...)
+	return start(t, fmt.Sprintf("relay-%d", n), "relay", append([]string{"RELAY_DATABASES=order=" + l.orderDSN,
+		"NATS_URL=" + l.childNATS, "RELAY_LEASE=2s", "RELAY_BATCH=50"}, env...)...)
 }
 
 func (l *line) points(t *testing.T, n int, env ...string) *child {
 	t.Helper()
 	return start(t, fmt.Sprintf("points-%d", n), "points", append([]string{"HTTP_ADDR=" + freeAddress(t),
-		"DATABASE_URL=" + l.pointsDB.Config().ConnString(), "NATS_URL=" + l.natsURL, "CONSUMER_LEASE=2s"}, env...)...)
+		"DATABASE_URL=" + l.pointsDSN, "NATS_URL=" + l.childNATS, "CONSUMER_LEASE=2s"}, env...)...)
 }
 
 // requireOnce waits until everything has had its effect, reports how long that
