@@ -66,6 +66,7 @@ func (s *Service) operatorRoutes(r chi.Router) {
 		r.Post("/replays", s.postReplay)
 		r.Post("/replays/{service}/{id}", s.postMoveReplay)
 		r.Get("/reconcile", s.getReconcile)
+		r.Post("/reconcile", s.postReconcile)
 		r.Get("/actions", s.getActions)
 	})
 }

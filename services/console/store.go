@@ -19,19 +19,6 @@ type Fact struct {
 	OrderID string // the order that it is about, or empty
 }
 
-// A TrailEntry is one line of the trail.
-type TrailEntry struct {
-	EventID          uuid.UUID
-	Kind             string
-	Producer         string
-	AggregateType    string
-	AggregateID      string
-	AggregateVersion int64
-	CausationID      string
-	OccurredAt       time.Time
-	RecordedAt       time.Time
-}
-
 // sqlRecord adds events to the trail and what they say to the orders' progress
 // and to the counts, in one statement: none of the three can miss one.
 //
@@ -158,18 +145,6 @@ func readOverdue(ctx context.Context, pool *pgxpool.Pool, age time.Duration, lim
 		return nil, fmt.Errorf("read overdue orders: %w", err)
 	}
 	return pgx.CollectRows(rows, pgx.RowToStructByName[Overdue])
-}
-
-const sqlTrail = `
-SELECT event_id, kind, producer, aggregate_type, aggregate_id, aggregate_version, causation_id, occurred_at, recorded_at
-  FROM audit_event WHERE order_id = $1 ORDER BY occurred_at, event_id LIMIT 500`
-
-func readTrail(ctx context.Context, pool *pgxpool.Pool, orderID string) ([]TrailEntry, error) {
-	rows, err := pool.Query(ctx, sqlTrail, orderID)
-	if err != nil {
-		return nil, fmt.Errorf("read trail: %w", err)
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByName[TrailEntry])
 }
 
 // sqlRecent reads the newest orders that were paid, for people who look for

@@ -1,46 +1,43 @@
 package console
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"orderpaid/operator"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/opsapi"
 )
 
 // A whyPage is everything that is known about a key, as one line through time.
 type whyPage struct {
-	Key       string
-	Keys      []string // the orders that the key leads to
-	Silent    []string // services that did not answer: what they know is missing
-	Timeline  []moment
-	Events    []messaging.StagedEvent
-	Failures  []whyFailure
-	Consumers []opsapi.ConsumerInfo
-	Effects   []opsapi.Effect
-	Heard     []TrailEntry
-	Verdict   string // one sentence that a customer could read
-	Mood      string // good, waiting, failed or lost
-	Took      time.Duration
+	Key      string
+	Keys     []string // the orders that the key leads to
+	Silent   []string // services that did not answer: what they know is missing
+	Verdict  string   // one sentence that a customer could read
+	Mood     string   // done, pending, late, unknown or failed
+	Timeline []moment
+	Waiting  []waiting
+	Failures []whyFailure
+	Took     time.Duration
 }
-
-// Found reports whether anybody knows the key.
-func (p whyPage) Found() bool { return len(p.Timeline) > 0 }
 
 type whyFailure struct {
 	Service string
 	messaging.DeadLetter
 }
 
+// A waiting consumer has not taken an event yet.
+type waiting struct{ Kind, Service, Consumer, State string }
+
 // A moment is one thing that happened, and who says so.
 type moment struct {
 	At      time.Time
 	Service string
-	What    string // a key of the texts: staged, published, applied, failed, effect, action, heard
+	What    string // a key of the texts: staged, published, applied, failed, effect, action
 	Subject string // an event's kind, a consumer, an effect
 	State   string
 	Detail  string // ids and positions
@@ -58,87 +55,85 @@ func (s *Service) getWhy(w http.ResponseWriter, r *http.Request) {
 		s.render(w, r, http.StatusOK, "why", view{Nav: "why", Data: p})
 		return
 	}
-	p = s.readWhy(r.Context(), p.Key)
+	p, err := s.readWhy(r, p.Key)
+	if err != nil {
+		s.render(w, r, http.StatusForbidden, "why", view{Nav: "why", Notice: s.opsSaid(r, err), Data: p})
+		return
+	}
 	s.render(w, r, http.StatusOK, "why", view{Nav: "why", Refresh: 10, Data: p})
 }
 
-// readWhy asks every service at once. A key that is no order's own leads to
-// one: the order's evidence is then what is shown.
-func (s *Service) readWhy(ctx context.Context, key string) whyPage {
+// readWhy asks every service at once; see [operator.Fleet.Why].
+func (s *Service) readWhy(r *http.Request, key string) (whyPage, error) {
 	started := time.Now()
 	p := whyPage{Key: key}
-	ctx, cancel := context.WithTimeout(ctx, upstreamTimeout)
-	defer cancel()
-	all := s.askAll(ctx, key)
-	if !orderIDPattern.MatchString(key) {
-		if p.Keys = leadsTo(all); len(p.Keys) == 1 {
-			all = s.askAll(ctx, p.Keys[0])
-		}
+	fleet, err := s.fleet(r)
+	if err != nil {
+		return p, err
 	}
-	for _, a := range all {
-		if a.err != nil {
-			p.Silent = append(p.Silent, a.service)
-			continue
-		}
-		p.add(a.service, a.evidence)
+	e, err := fleet.Why(r.Context(), key)
+	if err != nil {
+		return p, err
 	}
-	order := key
-	if len(p.Keys) > 0 {
-		order = p.Keys[0]
+	for _, silence := range e.Silent {
+		p.Silent = append(p.Silent, silence.Service)
 	}
-	var err error
-	if p.Heard, err = readTrail(ctx, s.pool, order); err == nil {
-		for _, h := range p.Heard {
-			p.Timeline = append(p.Timeline, moment{h.RecordedAt, "console", "heard", h.Kind, "", h.EventID.String(), ""})
-		}
+	for _, trail := range e.Trails {
+		p.Keys = append(p.Keys, trail.Order)
+	}
+	if len(e.Trails) > 0 {
+		p.follow(e.Trails[0], languageOf(r))
 	}
 	slices.SortStableFunc(p.Timeline, func(a, b moment) int { return a.At.Compare(b.At) })
 	p.Took = time.Since(started)
-	return p
+	return p, nil
 }
 
-type evidenceOf struct {
-	service  string
-	evidence opsapi.Evidence
-	err      error
-}
-
-func (s *Service) askAll(ctx context.Context, key string) []evidenceOf {
-	all := make([]evidenceOf, len(serviceNames))
-	done := make(chan struct{}, len(all))
-	for i, name := range serviceNames {
-		go func() {
-			all[i].service = name
-			all[i].evidence, all[i].err = s.ops[name].Evidence(ctx, key)
-			done <- struct{}{}
-		}()
+// fleet is all ops APIs, for the visitor if he has signed in, else with the
+// console's own token, which may only look.
+func (s *Service) fleet(r *http.Request) (*operator.Fleet, error) {
+	_, token := actorOf(r)
+	if token == "" {
+		token = s.flags.OpsPeerToken
 	}
-	for range all {
-		<-done
-	}
-	return all
+	return operator.NewFleet(s.flags.OpsPeers, token, upstreamTimeout)
 }
 
-// leadsTo returns the orders that the services name for a key.
-func leadsTo(all []evidenceOf) (keys []string) {
-	for _, a := range all {
-		for _, key := range a.evidence.Keys {
-			if orderIDPattern.MatchString(key) && !slices.Contains(keys, key) {
-				keys = append(keys, key)
+// follow puts one order's trail into the page.
+func (p *whyPage) follow(t operator.Trail, language string) {
+	p.Mood, p.Verdict = t.Verdict.Code, t.Verdict.EN
+	if language == "zh" {
+		p.Verdict = t.Verdict.ZH
+	}
+	for _, silence := range t.Silent {
+		if !slices.Contains(p.Silent, silence.Service) {
+			p.Silent = append(p.Silent, silence.Service)
+		}
+	}
+	for _, e := range t.Evidence {
+		p.add(e.Service, e)
+	}
+	for _, event := range t.Events {
+		if event.State == "unknown" {
+			continue // its owner is silent: nobody knows more than its consumers, who are in the line
+		}
+		for _, c := range event.Consumers {
+			if c.State == operator.AtWaiting {
+				p.Waiting = append(p.Waiting, waiting{event.Kind, c.Service, c.Consumer, event.State})
 			}
 		}
 	}
-	return keys
 }
 
 // add puts what one service knows into the line.
 func (p *whyPage) add(service string, e opsapi.Evidence) {
 	for _, f := range e.Effects {
-		p.Effects = append(p.Effects, f)
+		if f.What == "order" {
+			continue // what the order is now; its steps tell how it came to that
+		}
 		p.Timeline = append(p.Timeline, moment{f.At, service, "effect", f.What, f.State, f.ID, says(f.Says)})
 	}
 	for _, ev := range e.Staged {
-		p.Events = append(p.Events, ev)
 		p.Timeline = append(p.Timeline, moment{ev.CreatedAt, service, "staged", ev.Kind, ev.State, ev.EventID.String(), deref(ev.LastError)})
 		if ev.PublishedAt != nil {
 			p.Timeline = append(p.Timeline, moment{*ev.PublishedAt, service, "published", ev.Kind, "published", place(ev), ""})
@@ -154,7 +149,6 @@ func (p *whyPage) add(service string, e opsapi.Evidence) {
 	for _, a := range e.Actions {
 		p.Timeline = append(p.Timeline, moment{a.At, service, "action", a.Actor, a.Action, a.Target, a.Reason})
 	}
-	p.Consumers = append(p.Consumers, e.Consumers...)
 }
 
 func place(ev messaging.StagedEvent) string {
