@@ -158,8 +158,9 @@ func (c SteadyCommand) Run(ctx context.Context) error {
 
 // LookCommand says where to look.
 type LookCommand struct {
-	Edge string `default:"http://127.0.0.1:8080" env:"EDGE_URL" placeholder:"URL" help:"Where the shop can be reached from the reader's machine."`
-	Sim  string `default:"http://127.0.0.1:8089" env:"SIM_PUBLIC_URL" placeholder:"URL" help:"Where the world outside can be reached."`
+	Edge    string `default:"http://127.0.0.1:8080" env:"EDGE_URL" placeholder:"URL" help:"Where the shop can be reached from the reader's machine."`
+	Console string `default:"http://127.0.0.1:8084" env:"CONSOLE_URL" placeholder:"URL" help:"Where the console can be reached."`
+	Sim     string `default:"http://127.0.0.1:8089" env:"SIM_PUBLIC_URL" placeholder:"URL" help:"Where the world outside can be reached."`
 }
 
 // Run prints it.
@@ -167,12 +168,13 @@ func (c LookCommand) Run(out io.Writer) error {
 	_, err := fmt.Fprintf(out, `
 The shop is up. In another terminal:
 
+  the pages    %[3]s
   products     curl -s %[1]s/v1/products?limit=3
   mails        curl -s %[2]s/mails?limit=5
   the proof    docker compose run --rm check
   break it     docker compose kill -s KILL relay points; docker compose up -d
   logs         docker compose logs -f order relay points
   end it       docker compose down -v
-`, c.Edge, c.Sim)
+`, c.Edge, c.Sim, c.Console)
 	return err
 }

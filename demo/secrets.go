@@ -31,14 +31,14 @@ func (SecretsCommand) Help() string {
 var (
 	secretRoles = map[string]string{ // process → role
 		"migrate": "shop_owner", "order": "shop_order", "points": "shop_points", "notify": "shop_notify",
-		"search": "shop_search", "relay": "shop_relay", "check": "shop_audit",
+		"search": "shop_search", "console": "shop_console", "relay": "shop_relay", "check": "shop_audit",
 	}
 	secretKeys = map[string]string{ // process → NATS user
 		"topology": "topology", "relay": "relay", "order": "order", "points": "points", "notify": "notify",
-		"search": "search", "check": "audit", "partner": "partner",
+		"search": "search", "console": "console", "check": "audit", "partner": "partner",
 	}
 	webhookSigners = []string{"order", "sim", "load", "check"}
-	secretOperated = []string{"order", "points", "notify", "search"} // those with an ops API
+	secretOperated = []string{"order", "points", "notify", "search", "console"} // those with an ops API
 )
 
 // Run writes what is missing. A marker is written last: without it, everything
@@ -79,10 +79,10 @@ func (w *secretWriter) passwords() {
 	var variables strings.Builder
 	for process, role := range secretRoles {
 		password := rand.Text() // letters and digits: nothing to escape
-		fmt.Fprintf(&variables, "\\set %s '%s'\n", role, password)
+		fmt.Fprintf(&variables, "SET orderpaid.%s = '%s';\n", role, password)
 		w.write(process+"/pgpass", fmt.Sprintf("*:*:*:%s:%s\n", role, password))
 	}
-	w.write("postgres/passwords.psql", variables.String())
+	w.write("postgres/passwords.sql", variables.String())
 }
 
 // keyPairs gives seeds to the clients and public keys to the server.
@@ -135,6 +135,8 @@ func (w *secretWriter) operators() {
 		w.write(process+"/ops-peer", peer+"\n")
 		w.write(process+"/payload-keys", "first:"+base64.StdEncoding.EncodeToString(key)+"\n")
 	}
+	w.write("console/ops-peer", viewer+"\n") // it looks, for whoever has not signed in
+	w.write("console/demo-actors", "alice:operator:"+alice+" bob:approver:"+bob+"\n")
 	w.write("check/ops-alice", alice+"\n")
 	w.write("check/ops-bob", bob+"\n")
 	w.write("check/ops-viewer", viewer+"\n")

@@ -38,8 +38,8 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- A relay sees the outbox and the relays' leases, and nothing else. Evidence
--- is inserted or left alone: ON CONFLICT DO NOTHING needs no UPDATE.
+-- A relay sees the outbox and the relays' leases, and nothing else. It updates
+-- evidence when it publishes again what the broker had lost, and deletes none.
 -- +goose StatementBegin
 CREATE FUNCTION message_grant_relay(relay text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -50,7 +50,7 @@ BEGIN
 	EXECUTE format('GRANT USAGE ON SCHEMA public TO %I', relay);
 	EXECUTE format('GRANT SELECT ON message_outbox, goose_messaging TO %I', relay);
 	EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON message_outbox_pending, message_outbox_held TO %I', relay);
-	EXECUTE format('GRANT SELECT, INSERT ON message_outbox_publication TO %I', relay);
+	EXECUTE format('GRANT SELECT, INSERT, UPDATE ON message_outbox_publication TO %I', relay);
 	EXECUTE format('GRANT SELECT, UPDATE ON relay_lease TO %I', relay);
 	EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON relay_member TO %I', relay);
 END $$;

@@ -1,0 +1,7 @@
+-- The service's own role may use its database: message_grant_service says how.
+
+-- +goose Up
+SELECT message_grant_service('shop_console');
+
+-- +goose Down
+-- Rights end with the tables they are on.
