@@ -99,6 +99,7 @@ type Report struct {
 	Effects  int       `json:"effects"`
 	Checks   int       `json:"invariants"`
 	Findings []Finding `json:"findings"`
+	Known    []string  `json:"known,omitempty"`  // what is on a person's desk already; no finding
 	Silent   []Silence `json:"silent,omitempty"` // what could not be looked at
 	Cut      bool      `json:"cut,omitempty"`    // there were too many findings: the run ended early
 }
@@ -264,6 +265,10 @@ func (r *reconciliation) invariants(ctx context.Context, c *opsapi.Client) error
 	for _, inv := range list {
 		r.report.Checks++
 		if inv.Holds {
+			continue
+		}
+		if inv.Known {
+			r.report.Known = append(r.report.Known, fmt.Sprintf("%s: %s (%d)", c.Service(), inv.Says, inv.Count))
 			continue
 		}
 		if inv.Name == opsapi.InvariantNoOrphans {

@@ -116,6 +116,9 @@ func (r Report) Write(out io.Writer) error {
 		row("invariants checked", r.Checks)
 		row("findings", len(r.Findings))
 	})
+	for _, known := range r.Known {
+		w.line("on somebody's desk already: %s", known)
+	}
 	w.silences(r.Silent)
 	counts := map[string]int{}
 	for _, f := range r.Findings {

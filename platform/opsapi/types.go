@@ -287,6 +287,7 @@ type Effect struct {
 type Invariant struct {
 	Name      string   `json:"name"`
 	Holds     bool     `json:"holds"`
+	Known     bool     `json:"known,omitempty"`     // it does not hold because something is on a person's desk already
 	Says      string   `json:"says"`                // what is wrong, or what was checked
 	Count     int      `json:"count"`               // how many offend
 	Offenders []string `json:"offenders,omitempty"` // some of them
