@@ -24,7 +24,7 @@ type Command struct {
 // Help is printed below the flags.
 func (Command) Help() string {
 	return "Needs no Docker and nothing running. Data, logs and programs are in .orderpaid; a later start continues with them. " +
-		"Ctrl-C stops everything."
+		"Ctrl-C stops everything.\n\nExample: scripts/demo\n\nExample: scripts/demo --check --orders 500 --kill"
 }
 
 // An ExitError ends the program with this code and without another word.
