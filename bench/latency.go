@@ -87,10 +87,10 @@ func (m *meter) withTimes(ctx context.Context, took []time.Duration) (Reading, e
 	return r, nil
 }
 
-// warmUp is how many payments come before those that are measured: the first
-// statements of a session are planned, and the first group of a consumer waits
-// for that.
-const warmUp = 50
+// warmUp is how many payments come before those that are measured: a session
+// plans each of its statements the first five times, and the first groups of a
+// consumer wait for that.
+const warmUp = 200
 
 // pacedPay pays at the given rate through the order service, with a relay in
 // this process, and follows each event to its acknowledgement or, with a

@@ -40,24 +40,25 @@ func (r Result) sizing() string {
 	if path == nil || pay == nil || batch == nil || stream == nil || relay == nil {
 		return ""
 	}
+	half := func(perSecond float64) float64 { return perSecond * utilization }
 	rows := []struct {
 		what string
 		of   func(perSecond float64) float64
 	}{
 		{"paid orders a second", func(n float64) float64 { return n }},
 		{"events a second", func(n float64) float64 { return n * eventsPerOrder }},
-		{"cores for PostgreSQL", func(n float64) float64 { return n * path[cpuPostgres] / 1e6 }},
-		{"cores for nats-server", func(n float64) float64 { return n * path[cpuNATS] / 1e6 * eventsPerOrder / eventsMeasured }},
-		{"cores for services and relays", func(n float64) float64 { return n * path[cpuOwn] / 1e6 }},
+		{"cores that PostgreSQL uses", func(n float64) float64 { return n * path[cpuPostgres] / 1e6 }},
+		{"cores that nats-server uses", func(n float64) float64 { return n * path[cpuNATS] / 1e6 * eventsPerOrder / eventsMeasured }},
+		{"cores that services and relays use", func(n float64) float64 { return n * path[cpuOwn] / 1e6 }},
 		{"WAL, MB a second", func(n float64) float64 { return n * path[walDrain] / 1e6 }},
 		{"stream, GB a day", func(n float64) float64 { return n * eventsPerOrder * float64(r.Bytes) * 86400 / 1e9 }},
-		{"order databases like this one", func(n float64) float64 { return math.Ceil(n / (pay[rate] * utilization)) }},
-		{"outboxes by relay speed", func(n float64) float64 { return math.Ceil(n * eventsPerOrder / (relay[rate] * utilization)) }},
-		{"points databases like this one", func(n float64) float64 { return math.Ceil(n / (batch[rate] * utilization)) }},
-		{"streams like this one", func(n float64) float64 { return math.Ceil(n * eventsPerOrder / (stream[rate] * utilization)) }},
+		{"order databases like this one, half busy", func(n float64) float64 { return math.Ceil(n / half(pay[rate])) }},
+		{"outboxes, each drained by one relay, half busy", func(n float64) float64 { return math.Ceil(n * eventsPerOrder / half(relay[rate])) }},
+		{"points databases like this one, half busy", func(n float64) float64 { return math.Ceil(n / half(batch[rate])) }},
+		{"streams like this one, half busy", func(n float64) float64 { return math.Ceil(n * eventsPerOrder / half(stream[rate])) }},
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nWhat that means for a shop, with every part half busy:\n\n| |")
+	fmt.Fprintf(&b, "\nWhat that means for a shop of so many paid orders:\n\n| |")
 	for _, d := range demands {
 		fmt.Fprintf(&b, " %s |", d.name)
 	}
@@ -65,7 +66,12 @@ func (r Result) sizing() string {
 	for _, row := range rows {
 		fmt.Fprintf(&b, "| %s |", row.what)
 		for _, d := range demands {
-			fmt.Fprintf(&b, " %s |", figure(row.of(d.perMinute/60)))
+			v := row.of(d.perMinute / 60)
+			if v == math.Trunc(v) {
+				fmt.Fprintf(&b, " %s |", thousands(int(v)))
+			} else {
+				fmt.Fprintf(&b, " %s |", figure(v))
+			}
 		}
 		b.WriteString("\n")
 	}

@@ -15,10 +15,10 @@ func TestTheSizingIsTheMeasuredCostTimesTheDemand(t *testing.T) {
 	got := Result{Bytes: 750, Cells: cells}.sizing()
 	for _, want := range []string{
 		"| paid orders a second | 167 | 16 667 |",
-		"| cores for PostgreSQL | 0.10 | 10.0 |",
-		"| cores for nats-server | 0.02 | 2.00 |",
-		"| order databases like this one | 1.00 | 17.0 |",
-		"| streams like this one | 1.00 | 2.00 |",
+		"| cores that PostgreSQL uses | 0.10 | 10 |",
+		"| cores that nats-server uses | 0.02 | 2.00 |",
+		"| order databases like this one, half busy | 1 | 17 |",
+		"| streams like this one, half busy | 1 | 2 |",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got\n%s\nwant a row %s", got, want)

@@ -50,6 +50,9 @@ func (s *stand) wholePath(ctx context.Context) (Reading, error) {
 
 // climb finds the largest rate that is kept.
 func (p *wholeSystem) climb(ctx context.Context) (best Reading, err error) {
+	if _, _, err := p.hold(ctx, firstRate); err != nil { // sessions plan their statements: not judged
+		return nil, err
+	}
 	good, bad := 0, 0
 	for halved := 0; bad == 0 || halved < halvings && bad-good > 20; {
 		try := max(firstRate, good*3/2)
