@@ -114,9 +114,9 @@ func makeCopy(ctx context.Context, admin *pgx.Conn, cfg SandboxConfig, name stri
 }
 
 func dumpAndRestore(ctx context.Context, adminURL, from, to string) error {
-	bin, err := pgserver.Find()
+	dump, restore, err := findTools()
 	if err != nil {
-		return fmt.Errorf("find pg_dump: %w", err)
+		return err
 	}
 	dir, err := os.MkdirTemp("", "sandbox-") // 0700: it holds customers' data for a moment
 	if err != nil {
@@ -132,10 +132,31 @@ func dumpAndRestore(ctx context.Context, adminURL, from, to string) error {
 		return err
 	}
 	file := filepath.Join(dir, "dump")
-	if err := run(ctx, filepath.Join(bin, "pg_dump"), source, "--format=custom", "--file="+file); err != nil {
+	if err := run(ctx, dump, source, "--format=custom", "--file="+file); err != nil {
 		return err
 	}
-	return run(ctx, filepath.Join(bin, "pg_restore"), target, "--no-owner", "--no-privileges", "--exit-on-error", file)
+	return run(ctx, restore, target, "--no-owner", "--no-privileges", "--exit-on-error", file)
+}
+
+// findTools returns pg_dump and pg_restore: beside the server's programs, where
+// they are, or in the path.
+func findTools() (dump, restore string, err error) {
+	server, err := pgserver.Find()
+	if err == nil {
+		if server, err = filepath.EvalSymlinks(filepath.Join(server, "postgres")); err == nil {
+			dump, restore = filepath.Join(filepath.Dir(server), "pg_dump"), filepath.Join(filepath.Dir(server), "pg_restore")
+			if _, err := os.Stat(dump); err == nil {
+				return dump, restore, nil
+			}
+		}
+	}
+	if dump, err = exec.LookPath("pg_dump"); err != nil {
+		return "", "", errors.New("the service is connected to its database, so a copy needs pg_dump: install PostgreSQL's client programs")
+	}
+	if restore, err = exec.LookPath("pg_restore"); err != nil {
+		return "", "", errors.New("a copy needs pg_restore: install PostgreSQL's client programs")
+	}
+	return dump, restore, nil
 }
 
 // run runs a program of PostgreSQL. A password travels in the environment: on

@@ -171,13 +171,17 @@ func (c DeadLettersShow) reveal(ctx context.Context, out io.Writer, client *opsa
 }
 
 func writeDetail(out io.Writer, ref string, d opsapi.FailureDetail) error {
+	next := ""
+	if d.State == "retrying" {
+		next = moment(d.NextAttemptAt)
+	}
 	rows := [][]string{
 		{"state", d.State}, {"consumer", d.Consumer}, {"event", fmt.Sprintf("%s version %d, %s", d.EventType, d.SchemaVersion, text(d.EventID))},
 		{"about", fmt.Sprintf("%s %s, version %d", d.AggregateType, d.AggregateID, d.AggregateVersion)},
 		{"from", fmt.Sprintf("%s/%d", d.Stream, d.StreamSeq)},
 		{"error", fmt.Sprintf("%s (%s): %s", d.ErrorCode, d.ErrorClass, d.ErrorDetail)},
 		{"attempts", fmt.Sprint(d.Attempts)}, {"first failed", moment(&d.FirstFailedAt)}, {"last failed", moment(&d.LastFailedAt)},
-		{"next attempt", moment(d.NextAttemptAt)}, {"due", moment(d.DueAt)}, {"trace", text(d.TraceID)}, {"owner", d.Owner}, {"runbook", d.Runbook},
+		{"next attempt", next}, {"due", moment(d.DueAt)}, {"trace", text(d.TraceID)}, {"owner", d.Owner}, {"runbook", d.Runbook},
 		{"settled", moment(d.ResolvedAt) + " " + text(d.Resolution)}, {"replaced by", text(d.ReplacedBy)},
 		{"payload", fmt.Sprintf("%d bytes %s", d.Bytes, d.PayloadState)},
 	}

@@ -143,8 +143,12 @@ UPDATE message_failure SET state = 'retrying', next_attempt_at = clock_timestamp
 	                      AND (e.aggregate_version, e.failure_id) < (f.aggregate_version, f.failure_id))
 	 LIMIT 1000)`
 
+// sqlTroubled tells whether an aggregate is blocked, and whether anything is to
+// be done. What nobody could read blocks nothing, and yet is tried again when a
+// person says so.
 const sqlTroubled = `
-SELECT EXISTS (SELECT FROM message_failure WHERE consumer = $1 AND blocking AND state IN ('retrying', 'parked', 'open'))`
+SELECT EXISTS (SELECT FROM message_failure WHERE consumer = $1 AND blocking AND state IN ('retrying', 'parked', 'open')),
+       EXISTS (SELECT FROM message_failure WHERE consumer = $1 AND state IN ('retrying', 'parked'))`
 
 const sqlDue = `
 SELECT failure_id FROM message_failure
@@ -178,12 +182,12 @@ func (c *Consumer) retryLoop(ctx context.Context) {
 func (c *Consumer) retryDue(ctx context.Context) (busy bool, err error) {
 	c.work.Lock()
 	defer c.work.Unlock()
-	var troubled bool
-	if err := c.pool.QueryRow(ctx, sqlTroubled, c.name).Scan(&troubled); err != nil {
+	var troubled, waiting bool
+	if err := c.pool.QueryRow(ctx, sqlTroubled, c.name).Scan(&troubled, &waiting); err != nil {
 		return false, err
 	}
 	c.troubled.Store(troubled)
-	if !troubled {
+	if !waiting {
 		return false, nil
 	}
 	if _, err := c.pool.Exec(ctx, sqlReleaseFirst, c.name); err != nil {

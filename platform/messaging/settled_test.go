@@ -114,3 +114,27 @@ func TestWhoLooksAtAPayloadIsRecorded(t *testing.T) {
 		t.Errorf("got %+v, %v, want the one action", all, err)
 	}
 }
+
+// C57: what could not even be read is tried again when a person says so, and
+// returns to the dead letters with its history.
+func TestAnUnreadableEventThatIsRetriedFailsAgainWithItsHistory(t *testing.T) {
+	t.Parallel()
+	pool := newEffects(t)
+	c := newWriter(t, pool, "writer")
+	event := bytes.Replace(changes(t, "a", 1)[0], []byte(`"n":1`), []byte(`"n":"one"`), 1)
+	messagingtest.Deliver(t, c, event)
+	first := count(t, pool, `SELECT extract(epoch FROM first_failed_at)::bigint FROM message_failure WHERE state = 'open'`)
+	n, err := messaging.NewDeadLetters(pool, nil).Retry(t.Context(), messaging.FailureFilter{Code: "bad_data"}, mei)
+	if err != nil || n != 1 {
+		t.Fatalf("got %d, %v", n, err)
+	}
+	if _, err := c.RetryDue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := count(t, pool, `SELECT count(*) FROM message_failure WHERE state = 'open' AND attempts = 2 AND due_at IS NOT NULL`); got != 1 {
+		t.Errorf("got %d dead letters with two attempts, want 1", got)
+	}
+	if got := count(t, pool, `SELECT extract(epoch FROM first_failed_at)::bigint FROM message_failure`); got != first {
+		t.Errorf("it first failed at %d, want %d as before", got, first)
+	}
+}

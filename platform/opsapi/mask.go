@@ -33,7 +33,7 @@ func mask(payload []byte) json.RawMessage {
 
 func maskValue(v any, depth int) any {
 	if depth > maskDepth {
-		return "<deeper>"
+		return "(deeper)"
 	}
 	switch v := v.(type) {
 	case map[string]any:
@@ -41,11 +41,11 @@ func maskValue(v any, depth int) any {
 	case []any:
 		return maskArray(v, depth)
 	case string:
-		return "<string>"
+		return "(string)"
 	case float64:
-		return "<number>"
+		return "(number)"
 	case bool:
-		return "<boolean>"
+		return "(boolean)"
 	default:
 		return nil
 	}
@@ -57,7 +57,7 @@ func maskObject(object map[string]any, depth int) map[string]any {
 	for key, value := range object {
 		if !plainKey.MatchString(key) {
 			hidden++
-			key = fmt.Sprintf("<key %d>", hidden)
+			key = fmt.Sprintf("(key %d)", hidden)
 		}
 		masked[key] = maskValue(value, depth+1)
 	}
@@ -68,7 +68,7 @@ func maskArray(array []any, depth int) []any {
 	masked := make([]any, 0, min(len(array), maskElements+1))
 	for i, value := range array {
 		if i == maskElements {
-			return append(masked, fmt.Sprintf("<%d more>", len(array)-maskElements))
+			return append(masked, fmt.Sprintf("(%d more)", len(array)-maskElements))
 		}
 		masked = append(masked, maskValue(value, depth+1))
 	}
