@@ -1,10 +1,12 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go/jetstream"
@@ -33,10 +35,13 @@ func (a *StreamAudit) Has(id uuid.UUID) bool { _, found := a.events[id]; return 
 // Distinct returns how many different events are on the stream.
 func (a *StreamAudit) Distinct() int { return len(a.events) }
 
-// How much the audit asks for at once.
+// How much the audit asks for at once, and how long it goes on asking a server
+// that does not answer.
 const (
 	readMessages = 1000
 	readBytes    = 8 << 20
+	maxSilence   = 30 * time.Second
+	silencePause = 100 * time.Millisecond
 )
 
 // AuditStream reads the stream from its first message to the one that is its
@@ -58,16 +63,26 @@ func AuditStream(ctx context.Context, natsURL string) (*StreamAudit, error) {
 	}
 	audit := newAudit()
 	state := stream.CachedInfo().State
-	for next := max(state.FirstSeq, 1); state.Msgs > 0 && next <= state.LastSeq; {
-		before := next
-		if next, err = audit.read(ctx, js, next); err != nil {
-			return nil, fmt.Errorf("audit the stream from message %d: %w", before, err)
+	if state.Msgs == 0 {
+		return audit, nil
+	}
+	heard := time.Now()
+	for next := max(state.FirstSeq, 1); next <= state.LastSeq; {
+		reached, err := audit.read(ctx, js, next)
+		switch {
+		case reached > next:
+			next, heard = reached, time.Now()
+		case ctx.Err() != nil || time.Since(heard) > maxSilence:
+			return nil, fmt.Errorf("audit the stream from message %d: %w", next, cmp.Or(ctx.Err(), err))
+		default: // a busy server answers later
+			<-time.After(silencePause)
 		}
 	}
 	return audit, nil
 }
 
-// read adds one answer of the server, and returns where the next one starts.
+// read adds one answer of the server, and returns where the next one starts:
+// also beside an error, what was read is read.
 func (a *StreamAudit) read(ctx context.Context, js jetstream.JetStream, next uint64) (uint64, error) {
 	before := next
 	answers, err := jetstreamext.GetBatch(ctx, js, natsbroker.DefaultStream, readMessages,

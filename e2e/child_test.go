@@ -126,9 +126,8 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// startRelay starts a relay for one database. A short lease keeps the wait for
-// the shards of a dead one short.
+// startRelay starts a relay for one database.
 func startRelay(t *testing.T, n int, database, dsn, natsURL string) *child {
 	t.Helper()
-	return start(t, fmt.Sprintf("relay-%d", n), "relay", "RELAY_DATABASES="+database+"="+dsn, "NATS_URL="+natsURL, "RELAY_LEASE=2s")
+	return start(t, fmt.Sprintf("relay-%d", n), "relay", "RELAY_DATABASES="+database+"="+dsn, "NATS_URL="+natsURL)
 }

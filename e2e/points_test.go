@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,14 +54,16 @@ func TestThreeReplicasOfPointsAwardEachOrderOnceWhenTheActiveOneIsKilled(t *test
 		drafts = append(drafts, messaging.New(id, 2, orderPaid{id, fmt.Sprintf("u-%04d", i%users), "pay-" + id, int64(i % 7), time.Now()}))
 		total += i % 7
 	}
-	err = postgres.InTx(t.Context(), orderDB, func(tx pgx.Tx) error { return outbox.Add(t.Context(), tx, drafts...) })
-	if err != nil {
-		t.Fatal(err)
+	for part := range slices.Chunk(drafts, 1000) {
+		err := postgres.InTx(t.Context(), orderDB, func(tx pgx.Tx) error { return outbox.Add(t.Context(), tx, part...) })
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	startRelay(t, 1, "order", orderDB.Config().ConnString(), broker.URL())
 
 	entries := func() int { return count(t, pointsDB, `SELECT count(*) FROM points_entry`) }
-	eventually(t, time.Minute, "a part is booked", func() bool { return entries() >= orders/10 })
+	eventually(t, 2*time.Minute, "a part is booked", func() bool { return entries() >= orders/10 })
 	killActive(t, replicas, count(t, pointsDB, `SELECT split_part(owner, '-', -2)::int FROM consumer_lease WHERE consumer = 'points-awarder'`))
 	if entries() == orders {
 		t.Fatal("the active replica was killed too late to be in the middle")

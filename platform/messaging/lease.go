@@ -202,12 +202,12 @@ const sqlForgetRelay = `DELETE FROM relay_member WHERE relay = $1`
 // releaseAll is for a clean stop: others take over at once instead of after
 // the lease. If it fails, they take over after it.
 func (l *shardLeases) releaseAll(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
 	for lane := range l.lanes { // wait for the last batches
 		l.lanes[lane].Lock()
 		defer l.lanes[lane].Unlock()
 	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // from here: the wait must not use it up
+	defer cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	shards := make([]int16, 0, len(l.held))
@@ -216,7 +216,7 @@ func (l *shardLeases) releaseAll(ctx context.Context) {
 	}
 	clear(l.held)
 	if _, err := l.pool.Exec(ctx, sqlReleaseShards, l.owner, shards); err == nil {
-		l.pool.Exec(ctx, sqlForgetRelay, l.owner)
+		_, _ = l.pool.Exec(ctx, sqlForgetRelay, l.owner) // it would be forgotten after its time anyway
 	}
 }
 
