@@ -13,12 +13,13 @@ import (
 
 // Command runs the shop with a load, or checks it.
 type Command struct {
-	Check  bool   `help:"Unattended: place the orders, wait until all is done, compare the journal with databases, stream and mails, and exit with 0 only if nothing differs."`
-	Orders int    `default:"500" help:"How many orders to place. Defaults to 500."`
-	Kill   bool   `help:"Kill a relay and the points service with SIGKILL in the middle of the load."`
-	JSON   bool   `name:"json" help:"With --check: print the report as JSON, and everything else on stderr."`
-	Rate   int    `default:"-1" help:"Orders begun in a second; 0 for as many as the shop takes. Defaults to 25, with --check to 0."`
-	Seed   uint64 `default:"1" help:"Of everything that is drawn. Defaults to 1."`
+	Check  bool          `help:"Unattended: place the orders, wait until all is done, compare the journal with databases, stream and mails, and exit with 0 only if nothing differs."`
+	Orders int           `default:"500" help:"How many orders to place. Defaults to 500."`
+	Kill   bool          `help:"Kill a relay and the points service with SIGKILL in the middle of the load."`
+	Chaos  time.Duration `help:"With --check: kill and freeze every kind of process for so long, PostgreSQL and NATS included, while up to 120 orders a second are placed; 120 for each second in all." placeholder:"60s"`
+	JSON   bool          `name:"json" help:"With --check: print the report as JSON, and everything else on stderr."`
+	Rate   int           `default:"-1" help:"Orders begun in a second; 0 for as many as the shop takes. Defaults to 25, with --check to 0."`
+	Seed   uint64        `default:"1" help:"Of everything that is drawn. Defaults to 1."`
 }
 
 // Help is printed below the flags.
@@ -37,6 +38,12 @@ func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 func (c Command) Run(ctx context.Context) (err error) {
 	if c.Orders < 1 {
 		return errors.New("--orders must be at least 1")
+	}
+	if c.Chaos > 0 {
+		if !c.Check {
+			return errors.New("--chaos goes with --check: what it proves is in the report")
+		}
+		c.Orders, c.Rate = max(1, int(c.Chaos.Seconds()*chaosRate)), chaosRate
 	}
 	root, err := FindRoot()
 	if err != nil {

@@ -52,6 +52,10 @@ func (r *run) show(ctx context.Context) error {
 
 // load places the orders and, if asked to, kills processes meanwhile.
 func (r *run) load(ctx context.Context, cfg LoadConfig) error {
+	if r.Chaos > 0 {
+		cfg.Workers = chaosWorkers
+		return r.loadUnderChaos(ctx, cfg)
+	}
 	if !r.Kill {
 		return Load(ctx, cfg)
 	}
