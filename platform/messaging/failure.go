@@ -67,7 +67,7 @@ INSERT INTO message_failure (consumer, dedupe_key, blocking, event_id, event_typ
 	attempts, budget_attempts, next_attempt_at, trace_id, owner, runbook, due_at)
 VALUES (@consumer, @dedupe_key, @blocking, @event_id, @event_type, @schema_version, @aggregate_type, @aggregate_id,
 	@aggregate_version, @stream, @stream_seq, @subject, @headers, @payload, @sealed_by, @state, @class, @code, @detail, @stack,
-	@attempts, @attempts, clock_timestamp() + @after::interval, @trace_id, @owner, @runbook,
+	@attempts, @attempts, CASE WHEN @state <> 'open' THEN clock_timestamp() + @after::interval END, @trace_id, @owner, @runbook,
 	CASE WHEN @state = 'open' THEN now() + @sla::interval END)
 ON CONFLICT (consumer, dedupe_key) WHERE state IN ('retrying', 'parked', 'open')
 DO UPDATE SET attempts = message_failure.attempts + excluded.attempts, last_failed_at = now()`
