@@ -108,6 +108,8 @@ Order %[4]s is yours and waits for its payment. In another terminal:
   # one payment, one award, one mail
   curl -s %[1]s/v1/orders/%[4]s
   curl -s %[2]s/v1/users/you/points
+  # where are its points? every service is asked
+  %[6]s/bin/shopctl why %[4]s
   # another one
   curl -s %[1]s/v1/orders -H 'Content-Type: application/json' -H 'Idempotency-Key: yours-1' -d '{"user_id":"you","currency":"CNY","items":[{"sku":"%[10]s","quantity":2}]}'
   # break something: it comes back, and nothing is lost

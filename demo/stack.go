@@ -87,7 +87,7 @@ func Up(ctx context.Context, cfg StackConfig) (*Stack, error) {
 		}
 		cfg.Step(step.what, time.Since(started))
 	}
-	return s, nil
+	return s, s.writeShopctl()
 }
 
 // Down stops everything, the last started first. The data stays.
