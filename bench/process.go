@@ -84,7 +84,7 @@ func (c *child) awaitReady(ctx context.Context, url string) error {
 		}
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
-			return false, nil //nolint:nilerr // it does not listen yet
+			return false, nil // it does not listen yet
 		}
 		defer resp.Body.Close()
 		return resp.StatusCode/100 == 2, nil
