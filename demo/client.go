@@ -22,6 +22,7 @@ type client struct {
 	shop    string // base URL of the order service
 	key     []byte // what callbacks are signed with
 	http    *http.Client
+	tokens  *tokens // of the customers
 	journal *Journal
 }
 
@@ -34,7 +35,7 @@ const (
 	lastRepeat  = 2 * time.Second
 )
 
-func newClient(shop, webhookSecret string, journal *Journal) (*client, error) {
+func newClient(shop, issuer, webhookSecret string, journal *Journal) (*client, error) {
 	encoded, ok := strings.CutPrefix(webhookSecret, "whsec_")
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	if !ok || err != nil {
@@ -42,7 +43,9 @@ func newClient(shop, webhookSecret string, journal *Journal) (*client, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 64
-	return &client{shop: shop, key: key, journal: journal, http: &http.Client{Transport: transport, Timeout: answerTimeout}}, nil
+	client := &client{shop: shop, key: key, journal: journal, http: &http.Client{Transport: transport, Timeout: answerTimeout}}
+	client.tokens = newTokens(issuer, client.http)
+	return client, nil
 }
 
 func (c *client) close() { c.http.CloseIdleConnections() }
@@ -70,6 +73,8 @@ func (a answer) outcome() (outcome, code string) {
 		return Refused, body.Reason
 	case a.status/100 == 2:
 		return Accepted, ""
+	case a.status == http.StatusUnauthorized && strings.HasPrefix(body.Code, "token_"), a.status == http.StatusTooManyRequests:
+		return Unknown, body.Code // nothing was tried: with another token, or later, it will be
 	case a.status == 0 || a.status >= 500 || body.Code == "idempotency_key_in_use":
 		return Unknown, body.Code
 	default:
@@ -89,6 +94,9 @@ func (c *client) ask(ctx context.Context, about Entry, request func() (*http.Req
 			return about, fmt.Errorf("%s of order %d: %w", about.Op, about.Order, err)
 		}
 		got := c.do(req.WithContext(ctx))
+		if got.status == http.StatusUnauthorized {
+			c.tokens.forget(about.UserID)
+		}
 		about.At, about.Status = now(), got.status
 		about.Outcome, about.Code = got.outcome()
 		if about.Outcome == Accepted && complete != nil {
@@ -142,6 +150,7 @@ func (c *client) create(ctx context.Context, p plan) (Entry, money, error) {
 	entry, err := c.ask(ctx, about, func() (*http.Request, error) {
 		req, err := http.NewRequest(http.MethodPost, c.shop+"/v1/orders", bytes.NewReader(body))
 		if err == nil {
+			c.tokens.sign(ctx, req, p.user)
 			req.Header.Set("Idempotency-Key", about.Key)
 			req.Header.Set("Content-Type", "application/json")
 		}
@@ -170,6 +179,7 @@ func (c *client) cancel(ctx context.Context, p plan, orderID string) (Entry, err
 	return c.ask(ctx, about, func() (*http.Request, error) {
 		req, err := http.NewRequest(http.MethodPost, c.shop+"/v1/orders/"+orderID+"/cancel", strings.NewReader(`{"reason":"changed my mind"}`))
 		if err == nil {
+			c.tokens.sign(ctx, req, p.user)
 			req.Header.Set("Content-Type", "application/json")
 		}
 		return req, err

@@ -14,6 +14,7 @@ import (
 // LoadConfig says what is asked of the shop.
 type LoadConfig struct {
 	OrderURL      string // base URL of the order service. Required.
+	IssuerURL     string // who gives customers their tokens, the sim; empty for a shop that asks for none
 	WebhookSecret string // what the payment provider signs with: whsec_ and base64. Required.
 	Journal       string // the file to write the answers to; must not exist. Required.
 
@@ -68,7 +69,7 @@ func Load(ctx context.Context, cfg LoadConfig) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, journal.Close()) }()
-	c, err := newClient(cfg.OrderURL, cfg.WebhookSecret, journal)
+	c, err := newClient(cfg.OrderURL, cfg.IssuerURL, cfg.WebhookSecret, journal)
 	if err != nil {
 		return err
 	}

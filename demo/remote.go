@@ -100,7 +100,7 @@ func (c CheckCommand) journals(ctx context.Context, out io.Writer) ([]string, er
 	}
 	started := time.Now()
 	journal := filepath.Join(c.Journal, now().Format("20060102T150405.000000")+".jsonl")
-	err = Load(ctx, LoadConfig{OrderURL: c.OrderURL, WebhookSecret: strings.TrimSpace(string(secret)),
+	err = Load(ctx, LoadConfig{OrderURL: c.OrderURL, IssuerURL: c.SimURL, WebhookSecret: strings.TrimSpace(string(secret)),
 		Journal: journal, Orders: c.Orders, Rate: c.Rate})
 	if err != nil {
 		return nil, err
@@ -122,6 +122,7 @@ func renumbered(entries []Entry, journal int) []Entry {
 // SteadyCommand keeps a shop busy until it is stopped, so that there is
 // something to see. It needs no journal: nobody compares.
 type SteadyCommand struct {
+	SimURL        string `name:"sim-url" env:"SIM_URL" placeholder:"URL" help:"Who gives customers their tokens. Empty: the shop asks for none."`
 	OrderURL      string `name:"order-url" env:"ORDER_URL" required:"" placeholder:"URL" help:"The order service."`
 	WebhookSecret string `name:"webhook-secret-file" env:"WEBHOOK_SECRET_FILE" required:"" placeholder:"FILE" help:"File with what payments are announced with."`
 	Journal       string `env:"JOURNAL_DIR" default:"." placeholder:"DIR" help:"Folder of the journal, which begins anew every 1000 orders. Defaults to the working directory."`
@@ -147,7 +148,7 @@ func (c SteadyCommand) Run(ctx context.Context) error {
 		if err := os.Remove(journal); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("steady load: %w", err)
 		}
-		err := Load(ctx, LoadConfig{OrderURL: c.OrderURL, WebhookSecret: strings.TrimSpace(string(secret)),
+		err := Load(ctx, LoadConfig{OrderURL: c.OrderURL, IssuerURL: c.SimURL, WebhookSecret: strings.TrimSpace(string(secret)),
 			Journal: journal, Orders: steadyOrders, Rate: c.Rate, Seed: uint64(now().UnixNano())})
 		if err != nil && ctx.Err() == nil {
 			return err
@@ -169,6 +170,8 @@ func (c LookCommand) Run(out io.Writer) error {
 The shop is up. In another terminal:
 
   the pages    %[3]s
+  your token   TOKEN=$(curl -s "%[2]s/token?user=you")
+  your points  curl -s -H "Authorization: Bearer $TOKEN" %[1]s/v1/users/you/points
   products     curl -s %[1]s/v1/products?limit=3
   mails        curl -s %[2]s/mails?limit=5
   the proof    docker compose run --rm check

@@ -16,6 +16,7 @@ type api struct {
 	box      *mailbox
 	faults   *faults
 	provider *provider
+	issuer   *issuer
 }
 
 func (a *api) routes() http.Handler {
@@ -32,6 +33,9 @@ func (a *api) routes() http.Handler {
 	r.Get("/payments", a.listPayments)
 	r.Post("/payments/{id}/refunds", a.refund)
 	r.Post("/payments/{id}/callbacks", a.announceAgain)
+
+	r.Get("/token", a.issuer.token)
+	r.Get("/.well-known/jwks.json", a.issuer.keys)
 
 	r.Get("/readyz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	return r

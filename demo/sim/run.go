@@ -19,6 +19,8 @@ type Config struct {
 	MailFile      string         `help:"File that keeps the mails over a restart. Without it they are lost then." env:"SIM_MAIL_FILE"`
 	KeepMails     int            `help:"Mails that can be asked for; the file keeps all." default:"200000" env:"SIM_KEEP_MAILS"`
 	WebhookURL    string         `name:"webhook-url" help:"Where payments are announced: the order service's webhook." default:"http://127.0.0.1:8080/v1/webhooks/payments" env:"SIM_WEBHOOK_URL"`
+	Issuer        string         `help:"Name under which tokens for customers are issued. Anybody gets one for any user: a demo." default:"http://127.0.0.1:8089" env:"SIM_ISSUER"`
+	Audience      string         `help:"For whom they are issued." default:"orderpaid" env:"SIM_AUDIENCE"`
 	WebhookSecret process.Secret `help:"What callbacks are signed with: whsec_ and base64." required:"" env:"SIM_WEBHOOK_SECRET"`
 }
 
@@ -51,6 +53,10 @@ func Listen(ctx context.Context, cfg Config) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
+	issuer, err := newIssuer(cfg.Issuer, cfg.Audience)
+	if err != nil {
+		return nil, err
+	}
 	box, err := openMailbox(cfg.MailFile, cfg.KeepMails)
 	if err != nil {
 		return nil, err
@@ -68,7 +74,7 @@ func Listen(ctx context.Context, cfg Config) (*World, error) {
 		return nil, fmt.Errorf("listen for requests on %s: %w", cfg.HTTPAddr, err)
 	}
 	faults, provider := newFaults(), newProvider(cfg.WebhookURL, signer)
-	outside := &api{box: box, faults: faults, provider: provider}
+	outside := &api{box: box, faults: faults, provider: provider, issuer: issuer}
 	return &World{box, newMailServer(box, faults), provider, outside.routes(), smtpListener, httpListener}, nil
 }
 

@@ -25,6 +25,7 @@ type Config struct {
 	SearchURL string `name:"search-url" env:"SEARCH_URL" default:"http://127.0.0.1:8083" placeholder:"URL" help:"The search service. Defaults to http://127.0.0.1:8083."`
 	SimURL    string `name:"sim-url" env:"SIM_URL" placeholder:"URL" help:"The payment provider and mail server of a demo. Empty: the shop's pages take no payments."`
 
+	TokenURL     process.Secret `name:"token-url" env:"TOKEN_URL" placeholder:"URL" help:"Where this service gets the token with which it acts for customers. Empty: the others ask for none."`
 	PublicView   bool           `name:"public-view" env:"PUBLIC_VIEW" help:"Show Live and Why to who has not signed in. For demos."`
 	DemoActors   process.Secret `name:"demo-actors" env:"DEMO_ACTORS" placeholder:"NAME:ROLE:TOKEN" help:"Whom visitors may act as with one click, separated by blanks. For demos: it hands the tokens out."`
 	ControlURL   string         `name:"control-url" env:"CONTROL_URL" placeholder:"URL" help:"What breaks a demo on purpose. Empty: no such buttons."`

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -19,9 +20,7 @@ import (
 // pages show of other services it asks them for, each time.
 type Service struct {
 	pool   *pgxpool.Pool
-	broker interface {
-		Status(ctx context.Context) (natsbroker.Status, error)
-	}
+	broker *natsbroker.Broker
 
 	order, points, notify, search *upstream // what customers use
 	sim                           *upstream // the payment provider and the mail server of the demo
@@ -51,6 +50,12 @@ func NewService(pool *pgxpool.Pool, broker *natsbroker.Broker, cfg Config) (*Ser
 		sim:     newUpstream("sim", cfg.SimURL, ""),
 		control: newUpstream("demo", cfg.ControlURL, string(cfg.ControlToken)),
 		flags:   cfg.Flags, ops: map[string]*opsapi.Client{}, public: cfg.PublicView,
+	}
+	if cfg.TokenURL != "" {
+		shared := &login{url: string(cfg.TokenURL), http: &http.Client{Timeout: upstreamTimeout}}
+		for _, u := range []*upstream{s.order, s.points, s.notify, s.search} {
+			u.login = shared
+		}
 	}
 	for _, name := range serviceNames {
 		client, err := s.client(name, cfg.OpsPeerToken)

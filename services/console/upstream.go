@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
@@ -21,6 +22,7 @@ type upstream struct {
 	name  string
 	base  string // without a slash at the end
 	token string
+	login *login // where a token comes from that is not given; nil: nowhere
 	http  *http.Client
 }
 
@@ -80,8 +82,8 @@ func (u *upstream) call(ctx context.Context, method, path string, header http.He
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if u.token != "" {
-		req.Header.Set("Authorization", "Bearer "+u.token)
+	if token := u.bearer(ctx); token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := u.http.Do(req)
 	if err != nil {
@@ -89,6 +91,51 @@ func (u *upstream) call(ctx context.Context, method, path string, header http.He
 	}
 	defer resp.Body.Close()
 	return readAnswer(u.name, resp, v)
+}
+
+// bearer returns the token to show, or nothing: then the service refuses.
+func (u *upstream) bearer(ctx context.Context) string {
+	if u.token != "" || u.login == nil {
+		return u.token
+	}
+	return u.login.get(ctx)
+}
+
+// A login keeps the token with which this service acts for customers. They do
+// not have one: what the browser says is all that the demo's shop knows of them.
+type login struct {
+	url  string
+	http *http.Client
+
+	mu    sync.Mutex
+	token string
+	until time.Time
+}
+
+// loginUse is less than the life of a token, and short: the demo's issuer makes
+// a new key at every start.
+const loginUse = 30 * time.Second
+
+func (l *login) get(ctx context.Context) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Now().Before(l.until) {
+		return l.token
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.url, nil)
+	if err != nil {
+		return l.token
+	}
+	resp, err := l.http.Do(req)
+	if err != nil {
+		return l.token // the old one may still do
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, 1<<14))
+	if err == nil && resp.StatusCode == http.StatusOK {
+		l.token, l.until = strings.TrimSpace(string(raw)), time.Now().Add(loginUse)
+	}
+	return l.token
 }
 
 func readAnswer(name string, resp *http.Response, v any) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orderpaid/demo/sim"
+	"orderpaid/platform/auth"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/messagingtest"
 	"orderpaid/platform/pgtest"
@@ -140,7 +141,7 @@ func paid(t *testing.T, order, user string) []byte {
 func (f fixture) request(t *testing.T, method, path, body string, out any) (status int) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	f.service.Handler().ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+	f.service.Handler(auth.Open()).ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
 	if out != nil {
 		if err := json.Unmarshal(w.Body.Bytes(), out); err != nil {
 			t.Fatalf("%s %s: %v", method, path, err)

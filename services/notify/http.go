@@ -7,16 +7,19 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"orderpaid/platform/auth"
 	"orderpaid/platform/httpserver"
 )
 
-// Handler returns the service's API.
-func (s *Service) Handler() http.Handler {
-	r := httpserver.NewRouter("notify")
+// Handler returns the service's API; guard says who is asking. A customer sees
+// his own contact and mails only.
+func (s *Service) Handler(guard *auth.Guard) http.Handler {
+	router := httpserver.NewRouter("notify")
+	r := router.With(guard.Customers, auth.Own("id"))
 	r.Put("/v1/users/{id}/contact", s.putContact)
 	r.Get("/v1/users/{id}/contact", s.getContact)
 	r.Get("/v1/users/{id}/notifications", s.listNotifications)
-	return r
+	return router
 }
 
 // contactView shows an address masked, even to who has just sent it: answers

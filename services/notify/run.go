@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
+	"orderpaid/platform/auth"
 	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/natsbroker"
@@ -20,6 +21,7 @@ import (
 type Config struct {
 	process.Service `kong:"set='http_addr=127.0.0.1:8082',set='ops_addr=127.0.0.1:9082'"`
 	opsapi.Flags
+	auth.Issuer
 
 	SMTPAddr     string         `name:"smtp-addr" env:"SMTP_ADDR" default:"127.0.0.1:2525" placeholder:"HOST:PORT" help:"The mail server. Defaults to 127.0.0.1:2525."`
 	SMTPTLS      TLSMode        `name:"smtp-tls" env:"SMTP_TLS" enum:"offered,starttls,tls,none" default:"offered" help:"Encryption on the way to it: offered (if it has it), starttls (or no mail), tls (from the first byte) or none. Defaults to offered."`
@@ -51,6 +53,10 @@ func (c Config) Validate() error {
 // Run serves requests, queues mails and sends them until ctx is done, then
 // finishes what is under way.
 func Run(ctx context.Context, cfg Config) error {
+	guard, err := cfg.Guard()
+	if err != nil {
+		return err
+	}
 	requests, err := cfg.OpenPool(ctx, "notify http")
 	if err != nil {
 		return err
@@ -106,7 +112,7 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		return broker.Ready(ctx) // not the mail server: without it mails wait, and that is all
 	}
-	return serve(ctx, cfg, service.Handler(), ready, consumer, delivery, ops)
+	return serve(ctx, cfg, service.Handler(guard), ready, consumer, delivery, ops)
 }
 
 // serve runs everything that lives as long as the service, and waits for all

@@ -1,6 +1,7 @@
 package order
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,22 +14,25 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"orderpaid/platform/auth"
 	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
 )
 
 // Handler returns the HTTP interface; v checks the callbacks of the payment
-// provider. Every refusal is a problem document whose code says which of the
+// provider, and guard says which customer is asking: he sees and cancels his own
+// orders only. The catalogue is public. Every refusal is a problem document whose code says which of the
 // reasons below it was, and leaves nothing written.
-func (s *Service) Handler(v *Verifier) http.Handler {
+func (s *Service) Handler(v *Verifier, guard *auth.Guard) http.Handler {
 	r := httpserver.NewRouter("order")
 	r.Get("/v1/products", s.getProducts)
 	r.Get("/v1/products/{sku}", s.getProduct)
-	r.Post("/v1/orders", s.postOrder)
-	r.Get("/v1/orders/{id}", s.getOrder)
-	r.Post("/v1/orders/{id}/cancel", s.postCancel)
+	customers := r.With(guard.Customers)
+	customers.Post("/v1/orders", s.postOrder)
+	customers.Get("/v1/orders/{id}", s.getOrder)
+	customers.Post("/v1/orders/{id}/cancel", s.postCancel)
 	r.Post("/v1/webhooks/payments", s.postCallback(v))
-	r.Get("/v1/payment-exceptions", s.getPaymentExceptions)
+	customers.Get("/v1/payment-exceptions", s.getPaymentExceptions)
 	return r
 }
 
@@ -117,6 +121,10 @@ func (s *Service) postOrder(w http.ResponseWriter, r *http.Request) {
 		httpserver.WriteError(w, r, err)
 		return
 	}
+	if !auth.May(r.Context(), wish.UserID) {
+		httpserver.WriteError(w, r, auth.ErrNotYours)
+		return
+	}
 	answer, err := s.PlaceOrder(r.Context(), key, wish)
 	if err != nil {
 		httpserver.WriteError(w, r, problem(err))
@@ -189,12 +197,22 @@ func (s *Service) writeOrder(w http.ResponseWriter, r *http.Request, id string) 
 		httpserver.WriteError(w, r, problem(errNoOrder))
 		return
 	}
-	rec, err := s.Order(r.Context(), id)
+	rec, err := s.ownOrder(r.Context(), id)
 	if err != nil {
 		httpserver.WriteError(w, r, problem(err))
 		return
 	}
 	httpserver.WriteJSON(w, http.StatusOK, newOrderView(rec, now()))
+}
+
+// ownOrder returns an order of the caller. Another's is not there for him:
+// ids that exist are nobody else's business.
+func (s *Service) ownOrder(ctx context.Context, id string) (record, error) {
+	rec, err := s.Order(ctx, id)
+	if err == nil && !auth.May(ctx, rec.UserID) {
+		return record{}, errNoOrder
+	}
+	return rec, err
 }
 
 func (s *Service) postCancel(w http.ResponseWriter, r *http.Request) {
@@ -213,6 +231,10 @@ func (s *Service) postCancel(w http.ResponseWriter, r *http.Request) {
 	length := utf8.RuneCountInString(body.Reason)
 	if length == 0 || length > maxReasonRunes || strings.ContainsFunc(body.Reason, unicode.IsControl) {
 		httpserver.WriteError(w, r, invalid("invalid_reason", "reason is one line of 1 to %d characters", maxReasonRunes))
+		return
+	}
+	if _, err := s.ownOrder(r.Context(), id); err != nil {
+		httpserver.WriteError(w, r, problem(err))
 		return
 	}
 	if err := s.Cancel(r.Context(), id, body.Reason); err != nil {
@@ -271,6 +293,10 @@ func (s *Service) postCallback(v *Verifier) http.HandlerFunc {
 }
 
 func (s *Service) getPaymentExceptions(w http.ResponseWriter, r *http.Request) {
+	if _, limited := auth.Only(r.Context()); limited { // they are everybody's: no business of one customer
+		httpserver.WriteError(w, r, auth.ErrNotYours)
+		return
+	}
 	limit, err := httpserver.PageSize(r)
 	if err != nil {
 		httpserver.WriteError(w, r, err)

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"orderpaid/platform/auth"
 	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/natsbroker"
@@ -18,6 +19,7 @@ import (
 type Config struct {
 	process.Service `kong:"set='http_addr=127.0.0.1:8080',set='ops_addr=127.0.0.1:9080'"`
 	opsapi.Flags
+	auth.Issuer
 
 	WebhookSecrets []process.Secret `name:"webhook-secrets" env:"WEBHOOK_SECRETS" required:"" placeholder:"WHSEC,..." help:"The secrets with which the payment provider may sign, whsec_ and base64 each. Several while they are rotated."`
 
@@ -31,6 +33,10 @@ type Config struct {
 // then finishes what is under way.
 func Run(ctx context.Context, cfg Config) error {
 	verifier, err := newVerifier(cfg)
+	if err != nil {
+		return err
+	}
+	guard, err := cfg.Guard()
 	if err != nil {
 		return err
 	}
@@ -85,7 +91,7 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		return broker.Ready(ctx)
 	}
-	return serve(ctx, cfg, service.Handler(verifier), ready, consumer, ops)
+	return serve(ctx, cfg, service.Handler(verifier, guard), ready, consumer, ops)
 }
 
 // serve runs everything that lives as long as the service, and waits for all

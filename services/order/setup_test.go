@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"orderpaid/platform/auth"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/pgtest"
 )
@@ -53,7 +54,7 @@ func newShopOn(t *testing.T, pool *pgxpool.Pool, cfg ServiceConfig) *shop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(service.Handler(verifier))
+	server := httptest.NewServer(service.Handler(verifier, auth.Open()))
 	t.Cleanup(server.Close)
 	return &shop{pool, service, server.URL}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"orderpaid/platform/auth"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/messagingtest"
 	"orderpaid/platform/pgtest"
@@ -101,7 +102,7 @@ func (f fixture) balance(t *testing.T, user string) balanceView {
 func get[T any](t *testing.T, f fixture, path string) (answer T) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	f.service.Handler().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+	f.service.Handler(auth.Open()).ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 	if w.Code != 200 {
 		t.Fatalf("GET %s: status %d, %s", path, w.Code, w.Body)
 	}

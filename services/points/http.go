@@ -6,15 +6,18 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"orderpaid/platform/auth"
 	"orderpaid/platform/httpserver"
 )
 
-// Handler returns the service's API.
-func (s *Service) Handler() http.Handler {
-	r := httpserver.NewRouter("points")
+// Handler returns the service's API; guard says who is asking. A customer sees
+// his own points only.
+func (s *Service) Handler(guard *auth.Guard) http.Handler {
+	router := httpserver.NewRouter("points")
+	r := router.With(guard.Customers, auth.Own("id"))
 	r.Get("/v1/users/{id}/points", s.getBalance)
 	r.Get("/v1/users/{id}/points/entries", s.listEntries)
-	return r
+	return router
 }
 
 type balanceView struct {

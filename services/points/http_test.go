@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"orderpaid/platform/auth"
 )
 
 func TestAnUnknownUserHasZero(t *testing.T) {
@@ -37,7 +39,7 @@ func TestRequestsThatMakeNoSenseAreProblems(t *testing.T) {
 		{"POST", "/v1/users/u1/points", 405, "method_not_allowed"},
 	} {
 		w := httptest.NewRecorder()
-		f.service.Handler().ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
+		f.service.Handler(auth.Open()).ServeHTTP(w, httptest.NewRequest(c.method, c.path, nil))
 		var problem struct{ Code string }
 		if err := json.Unmarshal(w.Body.Bytes(), &problem); err != nil {
 			t.Fatalf("%s %s: %v", c.method, c.path, err)

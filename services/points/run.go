@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"orderpaid/platform/auth"
 	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/natsbroker"
@@ -17,11 +18,16 @@ import (
 type Config struct {
 	process.Service `kong:"set='http_addr=127.0.0.1:8081',set='ops_addr=127.0.0.1:9081'"`
 	opsapi.Flags
+	auth.Issuer
 }
 
 // Run serves requests and books events until ctx is done, then finishes what
 // is under way.
 func Run(ctx context.Context, cfg Config) error {
+	guard, err := cfg.Guard()
+	if err != nil {
+		return err
+	}
 	requests, err := cfg.OpenPool(ctx, "points http")
 	if err != nil {
 		return err
@@ -68,7 +74,7 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		return broker.Ready(ctx)
 	}
-	return serve(ctx, cfg, service.Handler(), ready, consumer, ops)
+	return serve(ctx, cfg, service.Handler(guard), ready, consumer, ops)
 }
 
 // serve runs everything that lives as long as the service, and waits for all

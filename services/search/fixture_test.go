@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"orderpaid/platform/auth"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/messagingtest"
 	"orderpaid/platform/pgtest"
@@ -128,7 +129,7 @@ func query(params ...string) string {
 
 func (f fixture) get(target string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	f.service.Handler().ServeHTTP(w, httptest.NewRequest("GET", target, nil))
+	f.service.Handler(auth.Open()).ServeHTTP(w, httptest.NewRequest("GET", target, nil))
 	return w
 }
 

@@ -8,13 +8,15 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"orderpaid/platform/auth"
 	"orderpaid/platform/httpserver"
 )
 
-// Handler returns the service's API.
-func (s *Service) Handler() http.Handler {
+// Handler returns the service's API; guard says who is asking. A customer finds
+// his own orders only.
+func (s *Service) Handler(guard *auth.Guard) http.Handler {
 	r := httpserver.NewRouter("search")
-	r.Get("/v1/orders/search", s.searchOrders)
+	r.With(guard.Customers).Get("/v1/orders/search", s.searchOrders)
 	return r
 }
 
@@ -30,6 +32,13 @@ func (s *Service) searchOrders(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		httpserver.WriteError(w, r, err)
 		return
+	}
+	if user, limited := auth.Only(r.Context()); limited {
+		if q.UserID != "" && q.UserID != user {
+			httpserver.WriteError(w, r, auth.ErrNotYours)
+			return
+		}
+		q.UserID = user
 	}
 	page, err := s.Search(r.Context(), q)
 	if err != nil {

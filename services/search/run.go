@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"orderpaid/platform/auth"
 	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/natsbroker"
@@ -21,6 +22,7 @@ import (
 type Config struct {
 	process.Service `kong:"set='http_addr=127.0.0.1:8083',set='ops_addr=127.0.0.1:9083'"`
 	opsapi.Flags
+	auth.Issuer
 
 	Rebuild bool `env:"-" help:"Rebuild the index from the stream, beside the running service, and exit. Orders whose events the stream no longer holds keep their documents. If it fails, the old index stays."`
 }
@@ -31,6 +33,10 @@ type Config struct {
 func Run(ctx context.Context, cfg Config) error {
 	if cfg.Rebuild {
 		return runRebuild(ctx, cfg)
+	}
+	guard, err := cfg.Guard()
+	if err != nil {
+		return err
 	}
 	requests, err := cfg.OpenPool(ctx, "search http")
 	if err != nil {
@@ -77,7 +83,7 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		return broker.Ready(ctx)
 	}
-	return serve(ctx, cfg, service.Handler(), ready, consumer, ops)
+	return serve(ctx, cfg, service.Handler(guard), ready, consumer, ops)
 }
 
 // serve runs everything that lives as long as the service, and waits for all
