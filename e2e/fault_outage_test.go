@@ -178,6 +178,44 @@ func TestABrokerRolledBackIsFilledAgainFromTheOutbox(t *testing.T) {
 	l.requireOnce(t, back)
 }
 
+// The broker's disk takes no more. A limit on the size of its files stands for
+// a full one, because a file system of its own would need a privileged user:
+// either way a write fails in the middle of the store.
+func TestABrokerThatCannotWriteMakesTheOutboxWaitAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	srv, broker := pgtest.Durable(t), startNATS(t)
+	l := newLineAt(t, srv, broker.url(), natsbroker.Topology{})
+	l.underway(t, 200)
+	l.settled(t)
+	broker.kill(t)
+	broker.fileLimit = 1024 // half a megabyte
+	broker.start(t)
+	l.pay(t, 1500)
+	awaitStuck(t, l)
+	broker.kill(t)
+	if pending(t, l.orderDB) == 0 {
+		t.Fatal("the broker took everything")
+	}
+	if got := count(t, l.orderDB, `SELECT count(*) FROM message_outbox_held WHERE state = 'failed'`); got != 0 {
+		t.Errorf("%d events are given up, want none", got)
+	}
+	broker.fileLimit = 0
+	broker.start(t)
+	l.requireOnce(t, time.Now())
+}
+
+// awaitStuck returns when the queue has not become shorter for a while.
+func awaitStuck(t *testing.T, l *line) {
+	t.Helper()
+	waiting, since := pending(t, l.orderDB), time.Now()
+	eventually(t, time.Minute, "the queue stands still", func() bool {
+		if now := pending(t, l.orderDB); now != waiting {
+			waiting, since = now, time.Now()
+		}
+		return time.Since(since) > 3*time.Second
+	})
+}
+
 // republishMissing compares the stream with the evidence, and queues again
 // what the broker has acknowledged and no longer holds.
 func (l *line) republishMissing(t *testing.T, want int) {

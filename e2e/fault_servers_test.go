@@ -24,6 +24,7 @@ import (
 type natsServer struct {
 	dir, addr, monitor string
 	group              int // process group of the server and of its guard
+	fileLimit          int // largest file that it can write, in units of 512 bytes; 0: no limit
 	done               chan struct{}
 }
 
@@ -57,7 +58,11 @@ func (s *natsServer) store() string { return filepath.Join(s.dir, "store") }
 // and returns when its streams are recovered.
 func (s *natsServer) start(t *testing.T) {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(bin, "demo"), "guard", "--", filepath.Join(bin, "nats-server"), "--config", filepath.Join(s.dir, "nats.conf"))
+	command := []string{filepath.Join(bin, "demo"), "guard", "--", filepath.Join(bin, "nats-server"), "--config", filepath.Join(s.dir, "nats.conf")}
+	if s.fileLimit > 0 {
+		command = append([]string{"sh", "-c", `ulimit -f "$0" && exec "$@"`, strconv.Itoa(s.fileLimit)}, command...)
+	}
+	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), markEnv+"="+mark)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if _, err := cmd.StdinPipe(); err != nil { // held open until this process ends
