@@ -64,6 +64,7 @@ CREATE TABLE message_outbox_held (
 	last_error     text        NOT NULL,
 	PRIMARY KEY (shard, id)
 );
+CREATE INDEX message_outbox_held_due_idx ON message_outbox_held (shard, available_at) WHERE state = 'backoff';
 CREATE INDEX message_outbox_held_aggregate_idx ON message_outbox_held (shard, aggregate_type, aggregate_id, id);
 
 -- The evidence: where the broker stored each event. Written by the statement

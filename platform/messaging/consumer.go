@@ -89,6 +89,12 @@ type ConsumerConfig struct {
 	// PayloadKeys seal the payloads of recorded failures. Defaults to none.
 	PayloadKeys *PayloadKeys
 
+	// TraceParent is how the span of a group refers to the traces in which its
+	// events were made: "link", or "child" to be also a part of the first one's,
+	// which shows the whole path as one waterfall. Replays are linked in any
+	// case. Defaults to "link".
+	TraceParent string
+
 	// Logger defaults to slog.Default.
 	Logger *slog.Logger
 
@@ -96,6 +102,9 @@ type ConsumerConfig struct {
 	Meters  metric.MeterProvider
 	Tracers trace.TracerProvider
 }
+
+// traceChild is the value of [ConsumerConfig.TraceParent] that is not the default.
+const traceChild = "child"
 
 func (c ConsumerConfig) withDefaults(name string) ConsumerConfig {
 	if c.Replica == "" {

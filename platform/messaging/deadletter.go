@@ -285,20 +285,19 @@ UPDATE message_failure SET state = 'discarded', resolved_at = clock_timestamp(),
  WHERE failure_id = ANY($1) AND state IN ('open', 'retrying', 'parked')
 RETURNING failure_id`
 
-// sqlMarkDiscarded remembers discarded events as seen, and passes their
-// versions over, or what comes after them would wait for ever.
+// sqlMarkDiscarded remembers discarded events as seen.
 const sqlMarkDiscarded = `
-WITH gone AS (
-	SELECT consumer, event_id, aggregate_type, aggregate_id, aggregate_version FROM message_failure WHERE failure_id = ANY($1) AND event_id IS NOT NULL
-), passed AS (
-	UPDATE message_progress p SET last_version = g.aggregate_version
-	  FROM gone g
-	 WHERE p.consumer = g.consumer AND p.aggregate_type = g.aggregate_type AND p.aggregate_id = g.aggregate_id
-	   AND p.last_version = g.aggregate_version - 1
-)
 INSERT INTO message_inbox (consumer, event_id, aggregate_id, result)
-SELECT consumer, event_id, aggregate_id, 'discarded' FROM gone
+SELECT consumer, event_id, aggregate_id, 'discarded' FROM message_failure WHERE failure_id = ANY($1) AND event_id IS NOT NULL
 ON CONFLICT (consumer, event_id) DO NOTHING`
+
+// sqlPassDiscarded passes the versions of discarded events over, one per
+// aggregate and call, or what comes after them would wait for ever.
+const sqlPassDiscarded = `
+UPDATE message_progress p SET last_version = f.aggregate_version
+  FROM message_failure f
+ WHERE f.failure_id = ANY($1) AND p.consumer = f.consumer AND p.aggregate_type = f.aggregate_type AND p.aggregate_id = f.aggregate_id
+   AND f.aggregate_version = p.last_version + 1`
 
 // Discard settles failures without applying them. The rows stay.
 func (d *DeadLetters) Discard(ctx context.Context, f FailureFilter, actor Actor) (int, error) {
@@ -311,8 +310,19 @@ func (d *DeadLetters) Discard(ctx context.Context, f FailureFilter, actor Actor)
 		if err != nil {
 			return nil, err
 		}
-		_, err = tx.Exec(ctx, sqlMarkDiscarded, changed)
-		return changed, err
+		if _, err := tx.Exec(ctx, sqlMarkDiscarded, changed); err != nil {
+			return nil, err
+		}
+		for range changed { // consecutive versions of one aggregate take a call each
+			tag, err := tx.Exec(ctx, sqlPassDiscarded, changed)
+			if err != nil {
+				return nil, err
+			}
+			if tag.RowsAffected() == 0 {
+				break
+			}
+		}
+		return changed, nil
 	})
 }
 

@@ -151,6 +151,28 @@ func TestADiscardedEventLetsItsFollowersGo(t *testing.T) {
 	}
 }
 
+func TestConsecutiveVersionsThatAreDiscardedTogetherAreAllPassedOver(t *testing.T) {
+	t.Parallel()
+	pool := newEffects(t)
+	c := messaging.NewConsumer("writer", pool, nil, messaging.ConsumerConfig{})
+	messaging.Handle(c, func(ctx context.Context, tx pgx.Tx, ev messaging.Event[changed]) error {
+		if ev.Data.N == 2 {
+			return messaging.Permanent(errors.New("bad"))
+		}
+		return write(ctx, tx, "writer", ev)
+	})
+	c.EveryVersion()
+	messagingtest.Deliver(t, c, changes(t, "a", 1, 2, 3, 4)...)
+	n, err := messaging.NewDeadLetters(pool, nil).Discard(t.Context(), messaging.FailureFilter{AggregateID: "a"}, mei)
+	if err != nil || n != 3 {
+		t.Fatalf("got %d, %v", n, err)
+	}
+	messagingtest.Deliver(t, c, changes(t, "a", 5)...)
+	if got := count(t, pool, `SELECT count(*) FROM effect WHERE n = 5`); got != 1 {
+		t.Errorf("got %d effects of the version after the discarded ones, want 1", got)
+	}
+}
+
 func TestPayloadsAreErasedInTheirTimeAndTheRowsStay(t *testing.T) {
 	t.Parallel()
 	pool, c, _ := deadLetters(t, messaging.ConsumerConfig{})

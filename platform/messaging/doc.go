@@ -21,7 +21,10 @@
 // (published, in order), settle.go (what the broker answered), broker.go (what an
 // adapter must promise), consumer.go and place.go (who consumes), group.go
 // (one transaction for many events), inbox.go (applied once), retry.go (which
-// errors lead where), deadletter.go (what can never be applied).
+// errors lead where), failure.go and park.go (recorded, tried again, others
+// waiting behind it), gap.go (a missing version). Then what people do:
+// deadletter.go, correct.go, replay.go and replays.go, history.go, audit.go;
+// and what keeps the tables small and safe: retention.go, seal.go.
 //
 // # What a handler returns
 //
@@ -30,8 +33,9 @@
 //	                      a lost ack means a redelivery, which the inbox absorbs
 //	Permanent(err)        rolls back; commits a dead letter; only then acks
 //	                      (for a batch handler: once the batch is one event)
-//	RetryAfter(err, d)    rolls back; the event comes again, not before d
-//	another error, panic  rolls back; the event comes again after a jittered backoff
+//	RetryAfter(err, d)    rolls back; records the event and acks; tries it again, not before d
+//	another error, panic  rolls back; records the event and acks; tries it again after a
+//	                      jittered backoff, until its budget is spent: then a dead letter
 //	commit unknown        treated as not done: the same transaction again; the
 //	                      inbox decides whether it had committed
 //

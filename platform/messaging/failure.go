@@ -61,7 +61,7 @@ func stackOf(err error) string {
 // the same event only adds to it, however often it is delivered, published or
 // replayed. The bytes go into a bytea column exactly as they came; jsonb would
 // refuse some and rewrite others, and the evidence of the fault would be gone.
-const sqlRecordFailure = `
+var sqlRecordFailure = `
 INSERT INTO message_failure (consumer, dedupe_key, blocking, event_id, event_type, schema_version, aggregate_type, aggregate_id,
 	aggregate_version, stream, stream_seq, subject, headers, payload, sealed_by, state, error_class, error_code, error_detail, error_stack,
 	attempts, budget_attempts, next_attempt_at, trace_id, owner, runbook, due_at)
@@ -70,7 +70,20 @@ VALUES (@consumer, @dedupe_key, @blocking, @event_id, @event_type, @schema_versi
 	@attempts, @attempts, CASE WHEN @state <> 'open' THEN clock_timestamp() + @after::interval END, @trace_id, @owner, @runbook,
 	CASE WHEN @state = 'open' THEN now() + @sla::interval END)
 ON CONFLICT (consumer, dedupe_key) WHERE state IN ('retrying', 'parked', 'open')
-DO UPDATE SET attempts = message_failure.attempts + excluded.attempts, last_failed_at = now()`
+DO UPDATE SET attempts = message_failure.attempts + excluded.attempts, last_failed_at = now(),` + sqlReadableWins
+
+// sqlReadableWins lets a copy that can be read take the place of one that
+// cannot: it is the copy that can be tried again.
+var sqlReadableWins = readableWins("blocking", "payload", "sealed_by", "headers", "stream", "stream_seq", "subject", "event_type", "schema_version",
+	"aggregate_type", "aggregate_id", "aggregate_version", "state", "error_class", "error_code", "error_detail", "next_attempt_at", "due_at")
+
+func readableWins(columns ...string) string {
+	assignments := make([]string, len(columns))
+	for i, column := range columns {
+		assignments[i] = fmt.Sprintf("\n\t%s = CASE WHEN excluded.blocking AND NOT message_failure.blocking THEN excluded.%[1]s ELSE message_failure.%[1]s END", column)
+	}
+	return strings.Join(assignments, ",")
+}
 
 // record writes failures inside tx.
 func (c *Consumer) record(ctx context.Context, tx pgx.Tx, failures ...failure) error {

@@ -101,7 +101,7 @@ func (c *Consumer) fillGap(ctx context.Context, g gap) error {
 	for i, event := range events {
 		deliveries[i] = &storedDelivery{&storedFailure{Stream: "backfill"}, event}
 	}
-	if err := c.applyGroup(ctx, c.open(deliveries)); err != nil {
+	if err := c.apply(ctx, c.open(deliveries)); err != nil {
 		return err
 	}
 	if !complete {
@@ -118,6 +118,8 @@ DO UPDATE SET last_version = greatest(message_progress.last_version, excluded.la
 // closeGap lets the waiting event go: nothing is missing before it any more.
 // It does nothing while an earlier version is itself unresolved here.
 func (c *Consumer) closeGap(ctx context.Context, g gap, upTo int64) error {
+	c.work.Lock()
+	defer c.work.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.HandlerTimeout)
 	defer cancel()
 	return postgres.InTx(ctx, c.pool, func(tx pgx.Tx) error {

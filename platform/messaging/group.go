@@ -107,8 +107,16 @@ func (c *Consumer) open(deliveries []Delivery) openedGroup {
 	return g
 }
 
-func (c *Consumer) openOne(d Delivery) (*item, Envelope, error) {
-	env, err := decodeEnvelope(d.Data())
+// openOne decodes one delivery. Every error is permanent; so is a panic of a
+// payload's own decoder, which would otherwise end the process at every
+// delivery anew.
+func (c *Consumer) openOne(d Delivery) (opened *item, env Envelope, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			opened, err = nil, Permanent(&panicError{value: value, stack: debug.Stack()})
+		}
+	}()
+	env, err = decodeEnvelope(d.Data())
 	if err != nil {
 		return nil, env, err
 	}
@@ -282,6 +290,12 @@ func (c *Consumer) answer(ctx context.Context, items []*item) error {
 func (c *Consumer) fail(ctx context.Context, it *item, v verdict, err error) error {
 	f := deadLetter(it.deliveries[0], it.env, err, true)
 	if v != permanent {
+		if full, err := c.parkingFull(ctx); err != nil {
+			return err
+		} else if full { // a release that fails everything must not empty the stream into the table
+			c.comeAgain(it, c.cfg.RetryDelayMax/4)
+			return nil
+		}
 		if delay, left := c.cfg.schedule().next(0, 0, err); left {
 			f.state, f.class, f.after = stateRetrying, v.class(), delay
 		}
@@ -299,7 +313,8 @@ func (c *Consumer) comeAgain(it *item, delay time.Duration) {
 }
 
 // startSpan opens one span for the group, linked to the creation of each of
-// its events: a group has many causes, so none of them can be its parent.
+// its events: a group has many causes, so none of them is its only parent. With
+// TraceParent "child" the first one is, beside the links.
 // https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 func (c *Consumer) startSpan(ctx context.Context, items []*item) (context.Context, trace.Span) {
 	const maxLinks = 128 // the SDK's own limit
@@ -313,6 +328,9 @@ func (c *Consumer) startSpan(ctx context.Context, items []*item) (context.Contex
 		}
 		created := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": it.env.TraceParent})
 		links = append(links, trace.LinkFromContext(created))
+		if len(links) == 1 && c.cfg.TraceParent == traceChild && it.replay == "" {
+			ctx = trace.ContextWithRemoteSpanContext(ctx, trace.SpanContextFromContext(created))
+		}
 	}
 	return c.tracer.Start(ctx, "process "+c.name, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
 		trace.WithAttributes(attribute.String("messaging.system", "nats"), attribute.String("shop.replay_id", items[0].replay), attribute.String("messaging.operation.name", "process"),

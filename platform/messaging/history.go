@@ -8,6 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"orderpaid/platform/postgres"
 )
 
 // History reads what a database has recorded about events: the facts that it
@@ -23,18 +25,19 @@ SELECT payload FROM message_outbox
  WHERE aggregate_type = $1 AND aggregate_id = $2 AND aggregate_version > $3 AND aggregate_version < $4
  ORDER BY aggregate_version, id`
 
-const sqlNewest = `
-SELECT coalesce(max(aggregate_version), 0) FROM message_outbox WHERE aggregate_type = $1 AND aggregate_id = $2`
+const sqlExtent = `
+SELECT coalesce(min(aggregate_version), 0), coalesce(max(aggregate_version), 0) FROM message_outbox WHERE aggregate_type = $1 AND aggregate_id = $2`
 
 // Between returns the staged envelopes of an aggregate between two versions,
-// both exclusive. complete says that this is all there will ever be: a later
-// version is committed, so none of these can still be. It is what answers a
-// [Backfill].
+// both exclusive. complete says that this is all there ever was or will be: a
+// later version is committed, so none of these can still come, and what is
+// kept reaches back far enough, so none has been put away by retention. It is
+// what answers a [Backfill].
 func (h *History) Between(ctx context.Context, aggregateType, aggregateID string, after, before int64) (events [][]byte, complete bool, err error) {
 	// The newest version first: events that commit between the two statements
 	// are then returned and not called absent.
-	var newest int64
-	if err := h.pool.QueryRow(ctx, sqlNewest, aggregateType, aggregateID).Scan(&newest); err != nil {
+	var oldest, newest int64
+	if err := h.pool.QueryRow(ctx, sqlExtent, aggregateType, aggregateID).Scan(&oldest, &newest); err != nil {
 		return nil, false, fmt.Errorf("read newest version of %s: %w", aggregateID, err)
 	}
 	rows, err := h.pool.Query(ctx, sqlBetween, aggregateType, aggregateID, after, before)
@@ -45,7 +48,7 @@ func (h *History) Between(ctx context.Context, aggregateType, aggregateID string
 	if err != nil {
 		return nil, false, fmt.Errorf("read events of %s: %w", aggregateID, err)
 	}
-	return events, newest >= before, nil
+	return events, newest >= before && oldest <= after+1, nil
 }
 
 // A StagedEvent is a fact of the outbox with what became of it. State is
@@ -192,7 +195,7 @@ func (h *History) Republish(ctx context.Context, events []uuid.UUID, actor Actor
 	if len(events) > RepublishLimit {
 		return 0, fmt.Errorf("republish %d events: at most %d at a time", len(events), RepublishLimit)
 	}
-	err = pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+	err = postgres.InTx(ctx, h.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, sqlRepublish, events)
 		if err != nil {
 			return err
@@ -223,7 +226,7 @@ func (h *History) ReleaseHeld(ctx context.Context, events []uuid.UUID, actor Act
 	if err := actor.check(); err != nil {
 		return 0, err
 	}
-	err = pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+	err = postgres.InTx(ctx, h.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, sqlReleaseFailed, events)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
@@ -261,13 +264,19 @@ type ConsumerBacklog struct {
 	OldestFailure time.Duration `json:"oldest_failure"`
 }
 
-// Each part is counted up to a bound, so that the question stays cheap when
-// the answer is bad.
+// Every count has a bound, so that the question stays cheap when the answer is
+// bad: 20 000 rows of each shard, and the first row of each for its age.
 const sqlBacklog = `
-SELECT (SELECT count(*)::int FROM (SELECT FROM message_outbox_pending LIMIT 1000000) q),
-       (SELECT coalesce(max(clock_timestamp() - available_at), '0') FROM message_outbox_pending),
-       coalesce((SELECT shard::int FROM message_outbox_pending GROUP BY shard ORDER BY count(*) DESC, shard LIMIT 1), 0),
-       coalesce((SELECT count(*)::int FROM message_outbox_pending GROUP BY shard ORDER BY count(*) DESC LIMIT 1), 0),
+WITH shard AS MATERIALIZED (
+	SELECT s.n AS shard, q.pending, f.available_at
+	  FROM generate_series(0, 63) AS s(n)
+	 CROSS JOIN LATERAL (SELECT count(*)::int AS pending FROM (SELECT FROM message_outbox_pending p WHERE p.shard = s.n LIMIT 20000) r) q
+	  LEFT JOIN LATERAL (SELECT p.available_at FROM message_outbox_pending p WHERE p.shard = s.n ORDER BY p.id LIMIT 1) f ON true
+)
+SELECT (SELECT coalesce(sum(pending), 0)::int FROM shard),
+       (SELECT greatest(coalesce(max(clock_timestamp() - available_at), '0'), '0') FROM shard),
+       (SELECT shard FROM shard ORDER BY pending DESC, shard LIMIT 1),
+       (SELECT max(pending) FROM shard),
        (SELECT count(*)::int FROM message_outbox_held WHERE state = 'failed'),
        (SELECT count(*)::int FROM message_outbox_held WHERE state <> 'failed'),
        (SELECT count(*)::int FROM relay_member WHERE seen_until > clock_timestamp())`

@@ -33,6 +33,8 @@ type shardLeases struct {
 	term   time.Duration // of one lease
 	margin time.Duration // how long before its end nothing new is published
 
+	asking sync.Mutex // one statement about leases at a time: a renewal must not revive what was given back meanwhile
+
 	mu      sync.Mutex
 	held    map[int16]shardLease
 	leaving map[int16]bool // surplus, given back by its lane between two batches
@@ -91,6 +93,8 @@ RETURNING shard, epoch`
 
 // renew prolongs what is held and drops what was lost.
 func (l *shardLeases) renew(ctx context.Context) error {
+	l.asking.Lock()
+	defer l.asking.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, l.term/2)
 	defer cancel()
 	if _, err := l.pool.Exec(ctx, sqlSeeRelay, l.owner, l.term); err != nil {
@@ -132,6 +136,8 @@ RETURNING l.shard, l.epoch`
 func (l *shardLeases) balance(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.term/2)
 	defer cancel()
+	l.asking.Lock()
+	defer l.asking.Unlock()
 	var members int
 	if err := l.pool.QueryRow(ctx, sqlCountRelays).Scan(&members); err != nil {
 		return err
@@ -178,6 +184,8 @@ UPDATE relay_lease SET lease_until = '-infinity'
 // between two batches: a shard released in the middle of a batch would have
 // two relays publishing it at once.
 func (l *shardLeases) release(ctx context.Context, lane int) error {
+	l.asking.Lock()
+	defer l.asking.Unlock()
 	l.mu.Lock()
 	var shards []int16
 	for shard := range l.leaving {
@@ -197,7 +205,8 @@ func (l *shardLeases) release(ctx context.Context, lane int) error {
 	return err
 }
 
-const sqlForgetRelay = `DELETE FROM relay_member WHERE relay = $1`
+// sqlForgetRelay also sweeps up after relays that could not say goodbye.
+const sqlForgetRelay = `DELETE FROM relay_member WHERE relay = $1 OR seen_until < clock_timestamp() - interval '1 hour'`
 
 // releaseAll is for a clean stop: others take over at once instead of after
 // the lease. If it fails, they take over after it.

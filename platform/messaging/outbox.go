@@ -185,15 +185,35 @@ func encode(env Envelope) ([]byte, error) {
 		return nil, err
 	case len(payload) > MaxEventBytes:
 		return nil, Coded("too_large", fmt.Errorf("%d bytes, at most %d", len(payload), MaxEventBytes))
-	case bytes.Contains(payload, []byte(`\ufffd`)):
-		// This escape is what json.Marshal makes of invalid UTF-8; it writes a
-		// genuine U+FFFD as it is. What cannot be told from alteration is refused.
+	case replaced(payload):
 		return nil, Coded("bad_text", strictjson.ErrInvalidUTF8)
 	}
 	if err := strictjson.Check(payload); err != nil {
 		return nil, Coded("bad_text", err)
 	}
 	return payload, nil
+}
+
+// replaced reports whether json.Marshal has replaced invalid UTF-8: it writes
+// the escape \ufffd for it, and a genuine U+FFFD as it is. A backslash that is
+// itself escaped begins no escape.
+func replaced(encoded []byte) bool {
+	escape := []byte(`\ufffd`)
+	for from := 0; ; {
+		at := bytes.Index(encoded[from:], escape)
+		if at < 0 {
+			return false
+		}
+		at += from
+		before := at
+		for before > 0 && encoded[before-1] == '\\' {
+			before--
+		}
+		if (at-before)%2 == 0 {
+			return true
+		}
+		from = at + len(escape)
+	}
 }
 
 // stageRows holds the columns of one sqlStage call.

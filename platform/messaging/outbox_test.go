@@ -83,6 +83,7 @@ func TestAnOversizeEventIsRefusedAtAdd(t *testing.T) {
 	if got := count(t, pool, `SELECT count(*) FROM message_outbox`); got != 0 {
 		t.Errorf("got %d facts, want 0", got)
 	}
+	stage(t, pool, messaging.New("b", 1, changed{Note: `a literal \ufffd, one more \\ufffd, and a genuine �`}))
 	largest := changed{Note: strings.Repeat("x", messaging.MaxEventBytes-600)}
 	stage(t, pool, messaging.New("a", 1, largest))
 }

@@ -113,6 +113,29 @@ func (c *Consumer) park(ctx context.Context, tx pgx.Tx, waiting []*item) error {
 	return c.record(ctx, tx, failures...)
 }
 
+const sqlCountUnresolved = `
+SELECT count(*) FROM message_failure WHERE consumer = $1 AND state IN ('retrying', 'parked', 'open')`
+
+// parkingFull reports whether this consumer has recorded as much as it may.
+// The count costs time only when there is trouble.
+func (c *Consumer) parkingFull(ctx context.Context) (bool, error) {
+	if !c.troubled.Load() {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.HandlerTimeout)
+	defer cancel()
+	var unresolved int
+	if err := c.pool.QueryRow(ctx, sqlCountUnresolved, c.name).Scan(&unresolved); err != nil {
+		return false, fmt.Errorf("count unresolved failures: %w", err)
+	}
+	if unresolved < c.cfg.MaxParked {
+		return false, nil
+	}
+	c.meters.parkingFull(ctx)
+	c.cfg.Logger.Error("too many recorded failures: events that fail stay with the broker until some are resolved", "unresolved", unresolved)
+	return true, nil
+}
+
 func (c *Consumer) parkedFailure(it *item) failure {
 	f := failure{delivery: it.deliveries[0], env: it.env, state: stateParked, class: "parked", blocking: true,
 		code: "parked_behind", detail: "waits behind an earlier event of its aggregate", after: c.cfg.GapWait}
@@ -130,17 +153,17 @@ UPDATE message_failure f SET state = 'retrying', next_attempt_at = clock_timesta
  WHERE f.consumer = @consumer AND f.aggregate_type = a.type AND f.aggregate_id = a.id AND f.aggregate_version = a.version + 1
    AND (f.state = 'parked' OR f.state = 'open' AND f.error_code = 'version_gap')`
 
-// sqlReleaseFirst wakes the first parked event of an aggregate of which
-// nothing earlier is unresolved.
+// sqlReleaseFirst wakes what is parked and first in its aggregate: nothing
+// earlier is unresolved any more. One walk along the index of what is
+// unresolved, however much is parked.
 const sqlReleaseFirst = `
 UPDATE message_failure SET state = 'retrying', next_attempt_at = clock_timestamp()
  WHERE failure_id IN (
-	SELECT f.failure_id FROM message_failure f
-	 WHERE f.consumer = $1 AND f.state = 'parked' AND f.error_code <> 'version_gap'
-	   AND NOT EXISTS (SELECT FROM message_failure e
-	                    WHERE e.consumer = f.consumer AND e.aggregate_type = f.aggregate_type AND e.aggregate_id = f.aggregate_id
-	                      AND e.blocking AND e.state IN ('retrying', 'parked', 'open')
-	                      AND (e.aggregate_version, e.failure_id) < (f.aggregate_version, f.failure_id))
+	SELECT first.failure_id FROM (
+		SELECT DISTINCT ON (aggregate_type, aggregate_id) failure_id, state, error_code FROM message_failure
+		 WHERE consumer = $1 AND blocking AND state IN ('retrying', 'parked', 'open')
+		 ORDER BY aggregate_type, aggregate_id, aggregate_version, failure_id) first
+	 WHERE first.state = 'parked' AND first.error_code <> 'version_gap'
 	 LIMIT 1000)`
 
 // sqlTroubled tells whether an aggregate is blocked, and whether anything is to
@@ -179,16 +202,12 @@ func (c *Consumer) retryLoop(ctx context.Context) {
 
 // retryDue tries what is due once, and looks into gaps. It reports whether it
 // found anything to do.
+//
+// It takes the consumer's work for one event at a time: a hundred slow retries
+// must not make the stream wait.
 func (c *Consumer) retryDue(ctx context.Context) (busy bool, err error) {
-	c.work.Lock()
-	defer c.work.Unlock()
-	var troubled, waiting bool
-	if err := c.pool.QueryRow(ctx, sqlTroubled, c.name).Scan(&troubled, &waiting); err != nil {
+	if waiting, err := c.lookForTrouble(ctx); err != nil || !waiting {
 		return false, err
-	}
-	c.troubled.Store(troubled)
-	if !waiting {
-		return false, nil
 	}
 	if _, err := c.pool.Exec(ctx, sqlReleaseFirst, c.name); err != nil {
 		return false, err
@@ -202,12 +221,31 @@ func (c *Consumer) retryDue(ctx context.Context) (busy bool, err error) {
 		return false, err
 	}
 	for _, id := range due {
-		if err := c.retry(ctx, id); err != nil || ctx.Err() != nil {
+		c.work.Lock()
+		err := c.retry(ctx, id)
+		c.work.Unlock()
+		if err != nil || ctx.Err() != nil {
 			return true, err
 		}
 	}
 	filled, err := c.fillGaps(ctx)
 	return len(due) > 0 || filled, err
+}
+
+// lookForTrouble renews what is known about unresolved failures. It keeps the
+// consumer's transactions out meanwhile: a failure that one of them records
+// between the look and the note would be forgotten, and overtaken.
+func (c *Consumer) lookForTrouble(ctx context.Context) (waiting bool, err error) {
+	c.work.Lock()
+	defer c.work.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.HandlerTimeout)
+	defer cancel()
+	var troubled bool
+	if err := c.pool.QueryRow(ctx, sqlTroubled, c.name).Scan(&troubled, &waiting); err != nil {
+		return false, err
+	}
+	c.troubled.Store(troubled)
+	return waiting, nil
 }
 
 const sqlTakeFailure = `

@@ -87,8 +87,9 @@ func (p *consumerPlace) fence(ctx context.Context, tx pgx.Tx) error {
 }
 
 // keep renews the lease while no group does. The context it returns ends when
-// the place is lost: at once when the database says so, and before the lease
-// ends when the database does not answer.
+// the database says that the place is another's. While the database does not
+// answer, nobody can take the place and nothing can be written, so the context
+// stays: when it answers again, the fence tells who is who.
 func (p *consumerPlace) keep(ctx context.Context) (active context.Context, stop func()) {
 	active, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -102,16 +103,22 @@ func (p *consumerPlace) keep(ctx context.Context) (active context.Context, stop 
 				return
 			case <-tick.C:
 			}
-			tag, err := p.pool.Exec(active, sqlKeepPlace, p.consumer, p.replica, p.epoch.Load(), p.term)
-			if err == nil && tag.RowsAffected() == 0 {
+			if p.lost(active) {
 				cancel()
 				return
 			}
-			// An error means that the database is away. Nobody can take the
-			// place then, and nothing can be written; the fence will tell.
 		}
 	}()
 	return active, func() { cancel(); <-done }
+}
+
+// lost renews the lease, and reports whether it is another's. It does not wait
+// for a database that hangs: the next tick asks again.
+func (p *consumerPlace) lost(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, p.term/4)
+	defer cancel()
+	tag, err := p.pool.Exec(ctx, sqlKeepPlace, p.consumer, p.replica, p.epoch.Load(), p.term)
+	return err == nil && tag.RowsAffected() == 0
 }
 
 const sqlLeavePlace = `

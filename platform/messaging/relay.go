@@ -296,16 +296,22 @@ func (l *relayLane) closeConn() {
 
 // sqlReadPending reads each shard's oldest rows. There is no position to
 // remember: a transaction that commits late with a lower id is simply read in
-// the next batch (the mark that "id > last seen" readers miss).
+// the next batch (the mark that "id > last seen" readers miss). A batch ends
+// at 16 MiB of payloads as well: a thousand events of the largest size would
+// be more than a small relay has.
 const sqlReadPending = `
+SELECT shard, id, event_id, attempts, aggregate_type, aggregate_id, subject, payload, trace_parent, created_at, held
+  FROM (
 SELECT q.shard, q.id, q.event_id, q.attempts, o.aggregate_type, o.aggregate_id, o.subject, o.payload, o.trace_parent, o.created_at,
        EXISTS (SELECT 1 FROM message_outbox_held h
-                WHERE h.shard = q.shard AND h.aggregate_type = o.aggregate_type AND h.aggregate_id = o.aggregate_id AND h.id < q.id) AS held
+                WHERE h.shard = q.shard AND h.aggregate_type = o.aggregate_type AND h.aggregate_id = o.aggregate_id AND h.id < q.id) AS held,
+       sum(octet_length(o.payload)) OVER (ROWS UNBOUNDED PRECEDING) - octet_length(o.payload) AS before
   FROM unnest($1::smallint[]) AS s(shard)
  CROSS JOIN LATERAL (
 	SELECT p.shard, p.id, p.event_id, p.attempts FROM message_outbox_pending p
 	 WHERE p.shard = s.shard ORDER BY p.id LIMIT $2) q
-  JOIN message_outbox o ON o.event_id = q.event_id
+  JOIN message_outbox o ON o.event_id = q.event_id) r
+ WHERE before < 16777216
  LIMIT $3`
 
 // read returns up to a batch of rows, each shard's in id order.

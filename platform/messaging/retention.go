@@ -47,6 +47,9 @@ func (c RetentionConfig) Check() error {
 	if c.Inbox < c.Stream+retentionMargin {
 		return fmt.Errorf("inbox of %v, stream of %v: %w", c.Inbox, c.Stream, ErrForgetful)
 	}
+	if c.Inbox < c.Outbox {
+		return fmt.Errorf("inbox of %v, outbox of %v: an event that can be published again must be remembered: %w", c.Inbox, c.Outbox, ErrForgetful)
+	}
 	if c.Outbox < c.Stream {
 		return fmt.Errorf("outbox of %v is shorter than the stream's %v: what the broker lost could not be published again", c.Outbox, c.Stream)
 	}
@@ -164,6 +167,10 @@ func detach(ctx context.Context, owner *pgxpool.Pool, p oldPartition) (detached 
 			return err
 		}
 		if p.Parent != "message_inbox" {
+			// Nothing may become unfinished between the look and the detachment.
+			if _, err := tx.Exec(ctx, `LOCK TABLE message_outbox_pending, message_outbox_held IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+				return err
+			}
 			facts := pgx.Identifier{"message_outbox" + p.Name[len(p.Name)-8:]}.Sanitize()
 			var unfinished bool
 			if err := tx.QueryRow(ctx, fmt.Sprintf(sqlUnfinishedIn, facts)).Scan(&unfinished); err != nil || unfinished {

@@ -103,6 +103,8 @@ func judge(err error) verdict {
 		return permanent
 	case errors.As(err, &delayed):
 		return ordinary
+	case errors.Is(err, postgres.ErrNotBegun), errors.Is(err, ErrNoPartition): // of the database, not of the event
+		return again
 	}
 	switch code := postgres.Code(err); {
 	case code == "40001" || code == "40P01" || code == "55P03":

@@ -41,6 +41,8 @@ func TestErrorsAreJudgedByWhatTheyAreAndNeverByTheirText(t *testing.T) {
 		{"a unique key", sqlstate("23505"), ordinary, "sqlstate_23505"},
 		{"nobody knows whether it committed", fmt.Errorf("x: %w", postgres.ErrUnknownOutcome), again, "handler_error"},
 		{"the handler's time was up", fmt.Errorf("x: %w", context.DeadlineExceeded), ordinary, "handler_timeout"},
+		{"no connection in time", fmt.Errorf("%w: %w", postgres.ErrNotBegun, context.DeadlineExceeded), again, "handler_timeout"},
+		{"no partition for this month", fmt.Errorf("x: %w", ErrNoPartition), again, "handler_error"},
 		{"a panic", &panicError{value: 7}, ordinary, "panic"},
 	}
 	for _, c := range cases {

@@ -33,10 +33,11 @@ func (l *relayLane) settle(ctx context.Context, batch batchLease, rows []pending
 		return 0, err
 	}
 	held := l.chooseHeld(rows, receipts, len(stored.ids) > 0)
-	if err := l.hold(ctx, batch, held); err != nil {
+	away, err := l.hold(ctx, batch, held)
+	if err != nil {
 		return 0, err
 	}
-	moved = len(stored.ids) + len(held.ids)
+	moved = len(stored.ids) + away
 	if moved == 0 && broken != nil { // the broker took nothing: it is away, not the events
 		return 0, fmt.Errorf("publish %d events: %w", len(rows), broken)
 	}
@@ -173,21 +174,22 @@ SELECT u.shard, u.id, u.event_id, u.aggregate_type, u.aggregate_id, u.state, u.a
        AS u(shard, id, event_id, aggregate_type, aggregate_id, state, attempts, delay, error)
     ON u.shard = moved.shard AND u.id = moved.id`
 
-func (l *relayLane) hold(ctx context.Context, batch batchLease, h heldRows) error {
+// hold returns how many rows it moved.
+func (l *relayLane) hold(ctx context.Context, batch batchLease, h heldRows) (moved int, err error) {
 	if len(h.ids) == 0 {
-		return nil
+		return 0, nil
 	}
 	for i, shard := range h.shards {
 		h.epochs[i] = batch.epochs[shard]
 	}
-	_, err := l.conn.Exec(ctx, sqlHold, pgx.StrictNamedArgs{"relay": l.cfg.Name, "shards": h.shards, "epochs": h.epochs, "ids": h.ids,
+	tag, err := l.conn.Exec(ctx, sqlHold, pgx.StrictNamedArgs{"relay": l.cfg.Name, "shards": h.shards, "epochs": h.epochs, "ids": h.ids,
 		"event_ids": h.eventIDs, "aggregate_types": h.aggregateTypes, "aggregate_ids": h.aggregateIDs,
 		"states": h.states, "attempts": h.attempts, "delays": h.delays, "errors": h.errors})
 	if err != nil {
-		return fmt.Errorf("hold %d events: %w", len(h.ids), err)
+		return 0, fmt.Errorf("hold %d events: %w", len(h.ids), err)
 	}
 	l.meters.held(ctx, h.states)
-	return nil
+	return int(tag.RowsAffected()), nil
 }
 
 // sqlReleaseDue returns whole aggregates to the queue once the first of them

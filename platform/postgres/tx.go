@@ -22,6 +22,11 @@ const (
 	rollbackTimeout = 5 * time.Second
 )
 
+// ErrNotBegun: the transaction could not be begun, so fn was not called. The
+// database is away, or every connection of the pool is taken; neither says
+// anything about what fn would have done.
+var ErrNotBegun = errors.New("begin transaction")
+
 // InTx runs fn in one transaction: committed if fn returns nil, rolled back if
 // it returns an error or panics. It does not retry.
 //
@@ -39,7 +44,7 @@ const (
 func InTx(ctx context.Context, pool *pgxpool.Pool, fn func(tx pgx.Tx) error) error {
 	inner, err := begin(ctx, pool)
 	if err != nil {
-		return fmt.Errorf("begin transaction: %w", err)
+		return fmt.Errorf("%w: %w", ErrNotBegun, err)
 	}
 	committing := false
 	defer func() {

@@ -17,8 +17,8 @@ func unknown(err error) error     { return fmt.Errorf("%w: %w", messaging.ErrUnk
 // The server's error codes that mean something other than their status class.
 // https://github.com/nats-io/nats-server/blob/main/server/errors.json
 const (
-	codeStreamNotMatch jetstream.ErrorCode = 10060 // another stream holds the subject
-	codeTooManyBatches jetstream.ErrorCode = 10210
+	codeMessageTooLarge jetstream.ErrorCode = 10054
+	codeTooManyBatches  jetstream.ErrorCode = 10210
 )
 
 // sendOutcome says what an error of the client means for a message that it did
@@ -46,18 +46,17 @@ func answerOutcome(err error) error {
 	}
 }
 
-// serverOutcome sorts the server's refusals. A status of 4xx is about the
-// message; every other is about the server (503 when the stream is full, has
-// no leader or no resources). Both say that nothing was stored.
+// serverOutcome sorts the server's refusals; all say that nothing was stored.
+// Only what names the message itself is its fault. Everything else, whatever
+// its status, can be mended without touching the message: a stream that is
+// full, sealed or of the wrong name, an account whose storage is used up. To
+// take one of those for the message's fault would hand the whole outbox to a
+// person.
 func serverOutcome(api *jetstream.APIError) error {
-	switch {
-	case api.ErrorCode == codeStreamNotMatch: // the topology is wrong, not the message
-		return unavailable(api)
-	case api.Code == 429, api.Code < 400, api.Code >= 500:
-		return unavailable(api)
-	default:
+	if api.ErrorCode == codeMessageTooLarge {
 		return refused(api)
 	}
+	return unavailable(api)
 }
 
 // batchOutcome does the same for an atomic batch. The commit goes last, so an
@@ -65,8 +64,8 @@ func serverOutcome(api *jetstream.APIError) error {
 func batchOutcome(err error) error {
 	var api *jetstream.APIError
 	switch {
-	case errors.As(err, &api) && api.ErrorCode == codeTooManyBatches:
-		return refused(api) // of the batch: single messages are not bounded by it
+	case errors.As(err, &api) && (api.ErrorCode == codeTooManyBatches || api.Code >= 400 && api.Code < 500 && api.Code != 429):
+		return refused(api) // of the batch: each message then answers for itself
 	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrMaxPayload),
 		errors.Is(err, nats.ErrBadSubject), errors.Is(err, nats.ErrBadHeaderMsg):
 		return sendOutcome(err)
