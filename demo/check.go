@@ -140,8 +140,8 @@ func verify(ctx context.Context, site Site, entries []Entry, patience time.Durat
 	return report, nil
 }
 
-// await looks into the databases until nothing differs any more, or the
-// deadline has passed.
+// await looks into the databases until nothing differs any more and nothing is
+// under way, or the deadline has passed.
 func (c *checker) await(ctx context.Context, deadline time.Time, progress func(pass, of int)) error {
 	poll := time.NewTicker(500 * time.Millisecond)
 	defer poll.Stop()
@@ -158,7 +158,13 @@ func (c *checker) await(ctx context.Context, deadline time.Time, progress func(p
 			}
 		}
 		progress(pass, len(results))
-		if pass == len(results) || time.Now().After(deadline) {
+		done := pass == len(results)
+		if done {
+			if done, err = c.site.quiet(ctx); err != nil {
+				return err
+			}
+		}
+		if done || time.Now().After(deadline) {
 			return nil
 		}
 		select {
