@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"slices"
@@ -57,14 +58,11 @@ func run(ctx context.Context, cfg config) error {
 	var pools []*pgxpool.Pool
 	var relays []*messaging.Relay
 	for _, name := range slices.Sorted(maps.Keys(cfg.Databases)) {
-		pool, err := postgres.Open(ctx, string(cfg.Databases[name]), postgres.Config{MaxConns: relayConns, ApplicationName: "relay " + name})
+		pool, err := postgres.Open(ctx, string(cfg.Databases[name]), postgres.Config{MaxConns: relayConns, ApplicationName: "relay " + name, Lazy: true})
 		if err != nil {
 			return fmt.Errorf("%w; check --database %s", err, name)
 		}
 		defer pool.Close()
-		if err := postgres.CheckMigrated(ctx, pool, migrations.Messaging); err != nil {
-			return err
-		}
 		wake, stopWaking, err := broker.OnWake(name)
 		if err != nil {
 			return fmt.Errorf("listen for wake-ups of %s: %w", name, err)
@@ -78,11 +76,34 @@ func run(ctx context.Context, cfg config) error {
 	}
 
 	g, ctx := errgroup.WithContext(ctx)
-	for _, relay := range relays {
-		g.Go(func() error { return relay.Run(ctx) })
+	for i, relay := range relays {
+		g.Go(func() error {
+			if err := awaitDatabase(ctx, pools[i]); err != nil || ctx.Err() != nil {
+				return err
+			}
+			return relay.Run(ctx)
+		})
 	}
 	g.Go(func() error { return httpserver.RunOps(ctx, cfg.OpsAddr, readiness(broker, pools)) })
 	return g.Wait()
+}
+
+// awaitDatabase returns when the database answers and has the outbox. While
+// one is away the others are relayed; readiness names it. A database that
+// answers and has no outbox is a mistake that waiting does not mend.
+func awaitDatabase(ctx context.Context, pool *pgxpool.Pool) error {
+	for {
+		err := postgres.CheckMigrated(ctx, pool, migrations.Messaging)
+		if err == nil || ctx.Err() != nil || postgres.Classify(err) != postgres.Transient {
+			return err
+		}
+		slog.WarnContext(ctx, "a database does not answer; its events wait", "database", pool.Config().ConnConfig.Database, "code", postgres.Code(err))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 // readiness reports the first part that a relay cannot work without and that

@@ -38,6 +38,11 @@ type Config struct {
 	// nothing: its locks would stop others, and its snapshot would stop
 	// vacuum. Defaults to 15 s.
 	IdleInTxTimeout time.Duration
+
+	// Lazy returns the pool without asking the server, for a caller that can
+	// wait for it. Defaults to asking: a service that cannot reach its database
+	// says so at its start.
+	Lazy bool
 }
 
 // The limits that no service has had a reason to change.
@@ -75,6 +80,9 @@ func Open(ctx context.Context, dsn string, cfg Config) (*pgxpool.Pool, error) {
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return nil, fmt.Errorf("open database %s: %w", pc.ConnConfig.Database, err)
+	}
+	if cfg.Lazy {
+		return pool, nil
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()

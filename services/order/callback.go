@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"orderpaid/platform/faults"
+	"orderpaid/platform/httpserver"
 	"orderpaid/platform/postgres"
 )
 
@@ -210,4 +211,18 @@ func (s *Service) report(ctx context.Context, cb Callback, out Outcome) {
 	if out.Result == ResultKept {
 		slog.WarnContext(ctx, "payment callback kept for a person", "reason", out.Reason, "callback_id", cb.ID)
 	}
+}
+
+// reportRefused tells operators of a callback that was turned away. A stranger
+// who tries is one line; a key that was rotated wrongly, a clock that is off or
+// a provider that has changed its format refuses every payment, and must not do
+// so in silence.
+func (s *Service) reportRefused(ctx context.Context, callbackID string, err error) {
+	code := "unreadable"
+	var problem *httpserver.Error
+	if errors.As(err, &problem) {
+		code = problem.Code
+	}
+	s.callbacks.Add(ctx, 1, metric.WithAttributes(attribute.String("result", "refused"), attribute.String("reason", code)))
+	slog.WarnContext(ctx, "a payment callback was refused", "callback_id", callbackID, "code", code)
 }

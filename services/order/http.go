@@ -268,11 +268,13 @@ func (s *Service) postCallback(v *Verifier) http.HandlerFunc {
 		}
 		id, err := v.Verify(r.Header, body, time.Now())
 		if err != nil {
+			s.reportRefused(r.Context(), "", err)
 			httpserver.WriteError(w, r, err)
 			return
 		}
 		cb, err := parseCallback(id, body)
 		if err != nil {
+			s.reportRefused(r.Context(), id, err)
 			httpserver.WriteError(w, r, err)
 			return
 		}
