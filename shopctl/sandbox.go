@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orderpaid/operator"
@@ -22,16 +23,26 @@ import (
 
 // SandboxFlags say where a copy of a database is made.
 type SandboxFlags struct {
-	AdminURL    process.Secret `name:"admin-url" env:"SHOPCTL_ADMIN_URL" placeholder:"URL" help:"The cluster, as a role that may create databases and read the service's."`
-	Database    string         `help:"The service's database. Defaults to shop_ and the service's name."`
-	NATSURL     process.Secret `name:"nats-url" env:"NATS_URL" placeholder:"URL" help:"The broker, for replays from the stream."`
-	PayloadKeys process.Secret `name:"payload-keys" env:"PAYLOAD_KEYS" placeholder:"NAME:BASE64" help:"The service's keys, for replays from failures with sealed payloads."`
-	Keep        bool           `help:"Keep the copy, to look into it. It holds customers' data: drop it yourself."`
+	AdminURL    process.Secret            `name:"admin-url" env:"SHOPCTL_ADMIN_URL" placeholder:"URL" help:"The cluster, as a role that may create databases and read the service's."`
+	Database    string                    `help:"The service's database. Defaults to that of SHOPCTL_DATABASES, or else to shop_ and the service's name."`
+	NATSURL     process.Secret            `name:"nats-url" env:"NATS_URL" placeholder:"URL" help:"The broker, for replays from the stream."`
+	PayloadKeys process.Secret            `name:"payload-keys" env:"PAYLOAD_KEYS" placeholder:"NAME:BASE64" help:"The service's keys, for replays from failures with sealed payloads."`
+	Databases   map[string]process.Secret `name:"databases" env:"SHOPCTL_DATABASES" mapsep:" " hidden:""`
+	Keep        bool                      `help:"Keep the copy, to look into it. It holds customers' data: drop it yourself."`
 }
 
 // sandboxes builds each service's consumer on a copy of its database.
 var sandboxes = map[string]func(*pgxpool.Pool, messaging.Subscriber, messaging.ConsumerConfig) (*messaging.Consumer, error){
 	"order": order.Sandbox, "points": points.Sandbox, "notify": notify.Sandbox, "search": search.Sandbox,
+}
+
+// database returns the name of the database that is to be copied.
+func (f SandboxFlags) database(service string) string {
+	known := ""
+	if cfg, err := pgx.ParseConfig(string(f.Databases[service])); err == nil && f.Databases[service] != "" {
+		known = cfg.Database
+	}
+	return cmp.Or(f.Database, known, "shop_"+service)
 }
 
 func (f SandboxFlags) run(ctx context.Context, out io.Writer, s Services, req opsapi.ReplayRequest) error {
@@ -54,7 +65,7 @@ func (f SandboxFlags) run(ctx context.Context, out io.Writer, s Services, req op
 		defer broker.Close()
 	}
 	report, err := operator.Sandbox(ctx, operator.SandboxConfig{
-		AdminURL: f.AdminURL, Database: cmp.Or(f.Database, "shop_"+client.Service()), Consumer: build, Keep: f.Keep,
+		AdminURL: f.AdminURL, Database: f.database(client.Service()), Consumer: build, Keep: f.Keep,
 		API: opsapi.Config{Service: client.Service(), Broker: broker,
 			Flags: opsapi.Flags{OpsPeers: s.Services, OpsPeerToken: s.Token, PayloadKeys: f.PayloadKeys}},
 	}, req)

@@ -9,10 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,13 +89,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) ensureTopology(t *testing.T) {
 	t.Helper()
-	topology := natsbroker.Topology{}
-	for _, sub := range shopctl.Topology().Subscriptions {
-		if sub.Durable != "console-auditor" { // the console is not part of these tests
-			topology.Subscriptions = append(topology.Subscriptions, sub)
-		}
-	}
-	if err := natsbroker.EnsureTopology(t.Context(), w.nats.URL(), topology); err != nil {
+	if err := natsbroker.EnsureTopology(t.Context(), w.nats.URL(), shopctl.Topology()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -382,12 +378,28 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+var (
+	takenMu sync.Mutex
+	taken   = map[int]bool{}
+)
+
+// freeAddr returns an address that nobody listens at and that nobody else here
+// gets. It is below the ports that the system gives to outgoing connections, or
+// one of those could take it before a service is started again.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	takenMu.Lock()
+	defer takenMu.Unlock()
+	for {
+		port := 15_000 + mathrand.IntN(15_000)
+		if taken[port] {
+			continue
+		}
+		taken[port] = true
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		if l, err := net.Listen("tcp", addr); err == nil {
+			l.Close()
+			return addr
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
 }
