@@ -78,37 +78,13 @@ func ensure(ctx context.Context, conn *pgx.Conn, sqlExists, name, create string)
 	return err
 }
 
-// sqlGrants gives a service's role the data of its database, and the relay's
-// role the outbox. Repeated after every migration, it covers new tables.
-const sqlGrants = `
-GRANT USAGE ON SCHEMA public TO %[1]s, %[2]s;
-GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON ALL TABLES IN SCHEMA public TO %[1]s;
-GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO %[1]s;
-GRANT SELECT ON message_outbox, relay_lease, goose_messaging TO %[2]s;
-GRANT SELECT, INSERT, UPDATE, DELETE ON message_outbox_pending, message_outbox_held, relay_member TO %[2]s;
-GRANT SELECT, INSERT, UPDATE ON message_outbox_publication TO %[2]s;
-GRANT UPDATE ON relay_lease TO %[2]s;`
-
-// migrate brings every database to its schema and grants what the services
-// need. dsn returns the address of a database for a role.
+// migrate brings every database to its schema. The migrations also say what the
+// roles may do, because bootstrap has made them before. dsn returns the address
+// of a database for a role.
 func migrate(ctx context.Context, dsn func(database, role string) string) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, service := range everyService {
-		g.Go(func() error {
-			owner := dsn(Database(service), ownerRole)
-			if err := postgres.Migrate(ctx, owner, service); err != nil {
-				return err
-			}
-			conn, err := pgx.Connect(ctx, owner)
-			if err != nil {
-				return fmt.Errorf("grant rights in %s: %w", Database(service), err)
-			}
-			defer conn.Close(context.WithoutCancel(ctx))
-			if _, err := conn.Exec(ctx, fmt.Sprintf(sqlGrants, Database(service), relayRole)); err != nil {
-				return fmt.Errorf("grant rights in %s: %w", Database(service), err)
-			}
-			return nil
-		})
+		g.Go(func() error { return postgres.Migrate(ctx, dsn(Database(service), ownerRole), service) })
 	}
 	return g.Wait()
 }
