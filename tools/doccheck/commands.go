@@ -1,13 +1,14 @@
 package doccheck
 
 import (
+	"maps"
 	"regexp"
 	"strings"
 )
 
 // others are programs that are not ours; their arguments are their own affair.
 var others = map[string]bool{"go": true, "git": true, "curl": true, "psql": true, "docker": true, "docker-compose": true,
-	"cat": true, "kill": true, "pkill": true, "cd": true, "export": true, "open": true, "jq": true, "for": true, "nats": true}
+	"cat": true, "sed": true, "kill": true, "pkill": true, "cd": true, "export": true, "open": true, "jq": true, "for": true, "nats": true}
 
 // flagsOf says where a program's flags are declared: its own folder is cmd/<name>.
 var flagsOf = map[string][]string{
@@ -96,7 +97,10 @@ func (s *sources) judgeProgram(name string, args []string) string {
 	if flagsOf[name] == nil {
 		folders = append(folders, "services/"+name, "platform/process")
 	}
-	verbs := s.verbs["cmd/"+name]
+	verbs := map[string]bool{}
+	for _, folder := range folders {
+		maps.Copy(verbs, s.verbs[folder])
+	}
 	for i, arg := range args {
 		if arg == "--" { // what follows is another program's
 			return ""
