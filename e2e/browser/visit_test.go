@@ -39,7 +39,9 @@ func newVisit(t *testing.T, base string, width int64) *visit {
 	ctx, stopBrowser := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, closeTab := chromedp.NewContext(ctx)
 	v := &visit{t: t, ctx: ctx, base: base, finished: make(chan struct{})}
-	v.do(chromedp.EmulateViewport(width, 860))
+	if err := chromedp.Do(ctx, chromedp.EmulateViewport(width, 860)); err != nil { // the browser lives as long as the context it is started with
+		t.Fatalf("start the browser: %v", err)
+	}
 	messages := chromedp.Console(ctx)
 	requests := chromedp.Events(ctx, network.RequestWillBeSent)
 	var watching sync.WaitGroup
@@ -110,7 +112,7 @@ func (v *visit) waitFor(what, expression string) {
 	var last error
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(50 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(v.ctx, 5*time.Second)
-		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+expression+")"))
+		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("document.readyState == 'complete' && !!("+expression+")"))
 		cancel()
 		if last = err; err == nil && ok { // an error is a page that is just being replaced
 			return

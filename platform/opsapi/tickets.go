@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel"
 
 	"orderpaid/platform/messaging"
 )
@@ -39,10 +40,17 @@ type Ticket struct {
 	Show    string               `json:"show"` // the command that shows it
 }
 
-// Run opens tickets for dead letters until ctx is done, where the service is
-// given the address of a ticket system. Any number of replicas may run it.
+// Run exports what is unfinished as metrics until ctx is done, and opens
+// tickets for dead letters where the service is given the address of a ticket
+// system. Any number of replicas may run it.
 func (a *API) Run(ctx context.Context) error {
+	observed, err := messaging.ObserveBacklog(otel.GetMeterProvider(), a.cfg.Service, a.history)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = observed.Unregister() }() // it never fails
 	if a.cfg.Flags.TicketURL == "" {
+		<-ctx.Done()
 		return nil
 	}
 	if err := checkURL(string(a.cfg.Flags.TicketURL)); err != nil {

@@ -383,7 +383,7 @@ func (s *Service) reconcile(r *http.Request, p *reconcilePage) (fleet *operator.
 		return nil
 	}
 	started := time.Now()
-	report, err := fleet.Reconcile(r.Context(), operator.ReconcileConfig{Window: window, MaxFindings: 200})
+	report, err := fleet.Reconcile(r.Context(), operator.ReconcileConfig{Window: window, Broker: s.broker, MaxFindings: 200})
 	if err != nil {
 		p.Wrong = s.opsSaid(r, err)
 		return nil

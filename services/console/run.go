@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 
+	"go.opentelemetry.io/otel"
 	"golang.org/x/sync/errgroup"
 
 	"orderpaid/platform/httpserver"
@@ -66,6 +67,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	consuming.TraceParent = cfg.TraceParentMode
 	consumer := messaging.NewConsumer(auditor, consumers, broker, consuming)
 	service.register(consumer)
 	ops, err := opsapi.New(opsapi.Config{
@@ -80,6 +82,12 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		return broker.Ready(ctx)
 	}
+
+	observed, err := service.observeBoard(otel.GetMeterProvider())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = observed.Unregister() }() // it never fails
 
 	g, ctx := errgroup.WithContext(ctx)
 	service.done = ctx.Done()

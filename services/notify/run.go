@@ -98,6 +98,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	settings.TraceParent = cfg.TraceParentMode
 	consumer := newConsumer(consumers, broker, service, settings)
 	ops, err := opsapi.New(opsapi.Config{
 		Service: "notify", Pool: operators, Flags: cfg.Flags, Consumers: []*messaging.Consumer{consumer}, Broker: broker,

@@ -59,6 +59,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	settings.TraceParent = cfg.TraceParentMode
 	service := NewService(requests, outbox)
 	consumer := newConsumer(consumers, broker, service, settings)
 	ops, err := opsapi.New(opsapi.Config{

@@ -66,6 +66,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	settings.TraceParent = cfg.TraceParentMode
 	if settings.Backfill, err = cfg.Backfill("order"); err != nil {
 		return err
 	}
