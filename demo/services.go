@@ -21,7 +21,7 @@ const smtpPort = 2525
 
 // databaseConns bounds each pool of a service. Every session is a process of
 // 3 MB or more, and all of this has to fit beside what people have open anyway.
-const databaseConns = "4"
+const databaseConns = "3"
 
 // producers are the services that state events: those whose outboxes are
 // relayed.
