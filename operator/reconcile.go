@@ -174,13 +174,11 @@ func (r *reconciliation) begin(ctx context.Context) error {
 		r.report.Silent = append(r.report.Silent, Silence{"stream", "no address of the broker was given"})
 		return nil
 	}
-	view, err := newStreamView(ctx, r.cfg.Broker)
-	if err != nil {
+	var err error
+	if r.stream, err = newStreamView(ctx, r.cfg.Broker); err != nil {
 		r.report.Silent = append(r.report.Silent, Silence{"stream", err.Error()})
-		return nil
 	}
-	r.stream = view
-	return nil
+	return ctx.Err()
 }
 
 func (r *reconciliation) silent(c *opsapi.Client, err error) {

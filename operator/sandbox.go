@@ -78,7 +78,8 @@ func Sandbox(ctx context.Context, cfg SandboxConfig, req opsapi.ReplayRequest) (
 		return report, err
 	}
 	defer pool.Close()
-	return report, runSandbox(ctx, cfg, pool, req, &report)
+	err = runSandbox(ctx, cfg, pool, req, &report)
+	return report, err
 }
 
 func dropCopy(ctx context.Context, admin *pgx.Conn, name string, keep bool) error {
@@ -113,7 +114,7 @@ func makeCopy(ctx context.Context, admin *pgx.Conn, cfg SandboxConfig, name stri
 	return "pg_dump", dumpAndRestore(ctx, string(cfg.AdminURL), cfg.Database, name)
 }
 
-func dumpAndRestore(ctx context.Context, adminURL, from, to string) error {
+func dumpAndRestore(ctx context.Context, adminURL, from, to string) (err error) {
 	dump, restore, err := findTools()
 	if err != nil {
 		return err
@@ -122,7 +123,7 @@ func dumpAndRestore(ctx context.Context, adminURL, from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	source, err := withDatabase(adminURL, from)
 	if err != nil {
 		return err

@@ -26,7 +26,8 @@ func (a *API) evidence(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err := a.cfg.Pool.QueryRow(r.Context(), `SELECT clock_timestamp()`).Scan(&e.Now); err != nil {
 		return nil, fmt.Errorf("read the clock: %w", err)
 	}
-	return e, a.collect(r.Context(), &e, key)
+	err := a.collect(r.Context(), &e, key)
+	return e, err
 }
 
 func (a *API) collect(ctx context.Context, e *Evidence, key string) error {

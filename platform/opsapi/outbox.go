@@ -98,7 +98,8 @@ func (a *API) outboxLookup(w http.ResponseWriter, r *http.Request) (any, error) 
 	rows, err = a.cfg.Pool.Query(r.Context(), sqlStagedVersions, ids, versions)
 	if err == nil {
 		found.Versions, err = pgx.AppendRows(found.Versions, rows, func(row pgx.CollectableRow) (v EventRef, err error) {
-			return v, row.Scan(&v.AggregateID, &v.AggregateVersion)
+			err = row.Scan(&v.AggregateID, &v.AggregateVersion)
+			return v, err
 		})
 	}
 	if err != nil {

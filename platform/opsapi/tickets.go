@@ -111,7 +111,7 @@ func (a *API) openTickets(ctx context.Context, client *http.Client) error {
 	for _, t := range claimed {
 		outcome := a.openTicket(ctx, client, t.FailureID)
 		if ctx.Err() != nil {
-			return nil // the claim runs out, and the same request is made again
+			return ctx.Err() // the claim runs out, and the same request is made again
 		}
 		if err := settleTicket(ctx, a.cfg.Pool, t, outcome); err != nil {
 			return err
