@@ -1,0 +1,65 @@
+package console
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAForecastSaysWhenABacklogIsGoneOrTooLong(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name        string
+		before, now int64
+		want        Forecast
+	}{
+		{"it shrinks by ten a second", 200, 100, Forecast{Backlog: 100, Growth: -10, Drained: 10 * time.Second}},
+		{"it grows by ten a second", 0, 100, Forecast{Backlog: 100, Growth: 10, Breach: 990 * time.Second}},
+		{"it stays", 100, 100, Forecast{Backlog: 100}},
+		{"it is gone", 100, 0, Forecast{Growth: -10}},
+	} {
+		if got := forecast(test.before, test.now, 10*time.Second); got != test.want {
+			t.Errorf("%s: got %+v, want %+v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestMoneyIsWrittenExactly(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		money Money
+		want  string
+	}{
+		{Money{Amount: 1990, Currency: "CNY", Exponent: 2}, "CNY 19.90"},
+		{Money{Amount: 1050, Currency: "JPY"}, "JPY 1050"},
+		{Money{Amount: 1234, Currency: "BHD", Exponent: 3}, "BHD 1.234"},
+		{Money{Amount: -5, Currency: "USD", Exponent: 2}, "USD −0.05"},
+		{Money{Amount: 9007199254740993, Currency: "USD", Exponent: 2}, "USD 90071992547409.93"},
+	} {
+		if got := test.money.String(); got != test.want {
+			t.Errorf("got %s, want %s", got, test.want)
+		}
+	}
+}
+
+func TestACartHoldsOnlyWhatCanBe(t *testing.T) {
+	t.Parallel()
+	lines := setQuantity(nil, "A", 500)
+	if got := quantityOf(lines, "A"); got != maxQuantity {
+		t.Errorf("got %d, want %d", got, maxQuantity)
+	}
+	if lines = setQuantity(lines, "A", 0); len(lines) != 0 {
+		t.Errorf("got %v, want an empty cart", lines)
+	}
+}
+
+func TestAFormNeverLeadsAway(t *testing.T) {
+	t.Parallel()
+	for _, given := range []string{"//evil.example", "https://evil.example", `/\evil.example`, "/a\r\nb", ""} {
+		if got := localPath(given); got != "/" {
+			t.Errorf("%q leads to %q", given, got)
+		}
+	}
+	if got, want := localPath("/orders?x=1"), "/orders?x=1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

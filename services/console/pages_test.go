@@ -1,0 +1,137 @@
+package console
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"orderpaid/platform/pgtest"
+)
+
+// hostile is what people put into titles when they want to break a page.
+const hostile = `"><img src=x onerror=alert(1)></script><script>alert(2)</script>`
+
+func TestWhatOthersWroteIsShownAsText(t *testing.T) {
+	t.Parallel()
+	rtl := "\u202Eevil\u202C שלום " + strings.Repeat("ן", 10_000)
+	s := newPages(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"items": []any{
+			map[string]any{"sku": "A-1", "titles": map[string]string{"en": hostile, "zh": rtl}, "prices": []any{map[string]any{"amount": 1990, "currency": "CNY", "exponent": 2}}},
+		}})
+	}))
+	body := get(t, s, "/").Body.String()
+	if strings.Contains(body, "<img") || strings.Contains(body, "alert(2)</script>") {
+		t.Error("a title became markup")
+	}
+	if !strings.Contains(body, "&lt;img src=x") {
+		t.Error("the title is not shown")
+	}
+	if got, want := strings.Count(body, `<bdi dir="auto"`), 2; got < want {
+		t.Errorf("got %d isolated titles, want %d: an override would flip what stands beside it", got, want)
+	}
+	if !strings.Contains(body, "CNY 19.90") {
+		t.Error("the price is not exact")
+	}
+}
+
+func TestPagesHaveNoInlineScriptOrStyleAndAskNobodyElse(t *testing.T) {
+	t.Parallel()
+	s := newPages(t, http.NotFoundHandler())
+	s.public, s.pool = true, pgtest.New(t, "console")
+	outside := regexp.MustCompile(`(?:src|href|action)="(?:https?:)?//`)
+	inline := regexp.MustCompile(`(?i)<script(?:>|[^>]*[^c]>)[^<]|<style|\sstyle=|\son[a-z]+=|javascript:`)
+	for _, path := range []string{"/", "/cart", "/orders", "/search?q=x", "/account", "/live", "/sign-in", "/operate/", "/nothing"} {
+		w := get(t, s, path)
+		if found := outside.FindString(w.Body.String()); found != "" {
+			t.Errorf("%s asks somebody else: %s", path, found)
+		}
+		if found := inline.FindString(w.Body.String()); found != "" {
+			t.Errorf("%s has %q, which its own policy forbids", path, found)
+		}
+		if got := w.Header().Get("Content-Security-Policy"); got != pageCSP {
+			t.Errorf("%s: got policy %q", path, got)
+		}
+		if size := w.Body.Len(); size > 60_000 {
+			t.Errorf("%s has %d bytes, at most 60000", path, size)
+		}
+	}
+}
+
+// C59: without a token nothing of the operators' pages is shown or done.
+func TestOperatorsMustSignIn(t *testing.T) {
+	t.Parallel()
+	s := newPages(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a service was asked") }))
+	for _, path := range []string{"/operate/", "/operate/replays", "/operate/reconcile", "/operate/actions", "/operate/dead-letters/points/1", "/live", "/why?key=x"} {
+		if got := get(t, s, path).Code; got != http.StatusUnauthorized {
+			t.Errorf("%s: got %d, want 401", path, got)
+		}
+	}
+}
+
+// A form on somebody else's page must not act with the visitor's cookies.
+func TestFormsOfOtherSitesAreRefused(t *testing.T) {
+	t.Parallel()
+	s := newPages(t, http.NotFoundHandler())
+	r := httptest.NewRequest(http.MethodPost, "/cart", strings.NewReader(url.Values{"sku": {"A-1"}}.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	if w.Code != http.StatusForbidden {
+		t.Errorf("got %d, want 403", w.Code)
+	}
+}
+
+// C05: numbers above 2^53 keep every digit.
+func TestEventsAreShownWithEveryDigit(t *testing.T) {
+	t.Parallel()
+	raw := json.RawMessage(`{"aggregate_version":9007199254740993,"data":{"amount":9223372036854775807}}`)
+	got := indented(raw)
+	for _, want := range []string{"9007199254740993", "9223372036854775807"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %s, want it to contain %s", got, want)
+		}
+	}
+}
+
+func TestEveryLanguageHasTheSameTexts(t *testing.T) {
+	t.Parallel()
+	verbs := regexp.MustCompile(`%[.0-9]*[sdf]`)
+	en, err := loadCatalogue("en")
+	if err != nil {
+		t.Fatal(err)
+	}
+	zh, err := loadCatalogue("zh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := slices.Sorted(maps.Keys(zh)), slices.Sorted(maps.Keys(en)); !slices.Equal(got, want) {
+		t.Errorf("the catalogues have different keys")
+	}
+	for key, text := range en {
+		if got, want := verbs.FindAllString(zh[key], -1), verbs.FindAllString(text, -1); !slices.Equal(got, want) {
+			t.Errorf("%s: got places %v in zh, want %v", key, got, want)
+		}
+	}
+}
+
+func TestASilentServiceIsShownAsSuchAndTheRestIsShown(t *testing.T) {
+	t.Parallel()
+	s := newPages(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "points") {
+			panic(http.ErrAbortHandler)
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"notifications": []any{map[string]any{"order_id": newOrder(), "state": "sent", "updated_at": time.Now()}}})
+	}))
+	body := get(t, s, "/account").Body.String()
+	if !strings.Contains(body, "points does not answer") || !strings.Contains(body, `class="mail"`) {
+		t.Error("the page does not name the silent service, or hides the mails with it")
+	}
+}
