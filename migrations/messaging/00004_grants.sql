@@ -56,9 +56,25 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Functions are everybody's by default. These two, and the one that makes
+-- An auditor reads every table of the shop and changes none. The role
+-- pg_read_all_data would do as well, and would show him the passwords of all
+-- roles too.
+-- +goose StatementBegin
+CREATE FUNCTION message_grant_reader(reader text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+	IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = reader) THEN
+		RETURN;
+	END IF;
+	EXECUTE format('GRANT USAGE ON SCHEMA public TO %I', reader);
+	EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA public TO %I', reader);
+	EXECUTE format('ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT ON TABLES TO %I', reader);
+END $$;
+-- +goose StatementEnd
+
+-- Functions are everybody's by default. These, and the one that makes
 -- partitions, are the owner's.
-REVOKE EXECUTE ON FUNCTION message_grant_service(text), message_grant_relay(text), message_prepare_partitions(integer) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION message_grant_service(text), message_grant_relay(text), message_grant_reader(text), message_prepare_partitions(integer) FROM PUBLIC;
 -- +goose StatementBegin
 DO $$
 BEGIN
@@ -67,4 +83,4 @@ END $$;
 -- +goose StatementEnd
 
 -- +goose Down
-DROP FUNCTION message_grant_service(text), message_grant_relay(text);
+DROP FUNCTION message_grant_service(text), message_grant_relay(text), message_grant_reader(text);

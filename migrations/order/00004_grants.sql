@@ -2,6 +2,7 @@
 
 -- +goose Up
 SELECT message_grant_service('shop_order');
+SELECT message_grant_reader('shop_audit');
 
 -- +goose Down
 -- Rights end with the tables they are on.

@@ -11,6 +11,7 @@ BEGIN
 	END IF;
 END $$;
 -- +goose StatementEnd
+SELECT message_grant_reader('shop_audit');
 
 -- +goose Down
 -- Rights end with the tables they are on.
