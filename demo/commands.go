@@ -96,10 +96,13 @@ func runWith(ctx context.Context, command []string, env string) error {
 	cmd.WaitDelay = 30 * time.Second
 	err := cmd.Run()
 	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return ExitError(max(1, exit.ExitCode())) // -1: a signal ended it
+	if errors.As(err, &exit) && exit.Exited() {
+		return ExitError(exit.ExitCode())
 	}
-	return err
+	if err != nil { // a signal ended it: nothing else would say so
+		return fmt.Errorf("%s: %w", command[0], err)
+	}
+	return nil
 }
 
 // LoadCommand asks a shop that runs somewhere for orders.

@@ -129,6 +129,14 @@ var shopctlBinary struct {
 	err  error
 }
 
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shopctlBinary.dir != "" {
+		os.RemoveAll(shopctlBinary.dir)
+	}
+	os.Exit(code)
+}
+
 // builtOnce returns a folder with the real program.
 func builtOnce(t *testing.T) string {
 	t.Helper()
@@ -144,7 +152,6 @@ func builtOnce(t *testing.T) string {
 	if shopctlBinary.err != nil {
 		t.Fatal(shopctlBinary.err)
 	}
-	t.Cleanup(func() { os.RemoveAll(shopctlBinary.dir) })
 	return shopctlBinary.dir
 }
 

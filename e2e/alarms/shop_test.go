@@ -1,0 +1,117 @@
+package alarms
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"orderpaid/demo"
+)
+
+func bin(root string) string { return filepath.Join(root, ".orderpaid", "bin") }
+
+// startShop starts the whole shop with data of its own, in dir.
+func startShop(t *testing.T, dir string) *demo.Stack {
+	t.Helper()
+	root, err := demo.FindRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stack, err := demo.Up(t.Context(), demo.StackConfig{Root: root, Bin: bin(root), Dir: dir, AnyPorts: true, Unsafe: true,
+		Notice: func(line string) { fmt.Println("shop:", line) }})
+	t.Cleanup(func() {
+		if err := stack.Down(); err != nil {
+			t.Errorf("stop the shop: %v", err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stack
+}
+
+// press presses one of the console's buttons that break things.
+func press(t *testing.T, shop *demo.Stack, button string) {
+	t.Helper()
+	resp, err := http.Post(shop.URL["console"]+"/live/"+button, "application/x-www-form-urlencoded", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK { // of the page that it leads to
+		t.Fatalf("press %s: %s", button, resp.Status)
+	}
+}
+
+// page returns what is at an address.
+func page(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// order places an order and pays it, which stages events.
+func order(t *testing.T, shop *demo.Stack) {
+	t.Helper()
+	body := `{"user_id":"alarmed","currency":"CNY","items":[{"sku":"OUT-PACK-22","quantity":1}]}`
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, shop.URL["order"]+"/v1/orders", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", "alarm-1")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusCreated {
+		t.Fatalf("place an order: %s", resp.Status)
+	}
+	var placed struct {
+		OrderID string `json:"order_id"`
+		Total   struct {
+			Amount int64 `json:"amount"`
+		} `json:"total"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&placed); err != nil {
+		t.Fatal(err)
+	}
+	payment := fmt.Sprintf(`{"order_id":%q,"amount":%d,"currency":"CNY","exponent":2}`, placed.OrderID, placed.Total.Amount)
+	paid, err := http.Post(shop.URL["sim"]+"/payments", "application/json", strings.NewReader(payment))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer paid.Body.Close()
+	if paid.StatusCode != http.StatusCreated {
+		t.Fatalf("pay the order: %s", paid.Status)
+	}
+}
+
+// shopctl runs a command of the runbook, as the demo's settings in dir say.
+func shopctl(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	root, err := demo.FindRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin(root), "shopctl"), args...)
+	cmd.Env = append(os.Environ(), "SHOPCTL_ENV_FILE="+filepath.Join(dir, "shopctl.env"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("shopctl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
