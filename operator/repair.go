@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"orderpaid/platform/faults"
 	"orderpaid/platform/opsapi"
 )
 
@@ -72,7 +71,6 @@ func (f *Fleet) Repair(ctx context.Context, r *Report, cfg RepairConfig) error {
 			if err := f.repairChunk(ctx, b, chunk, cfg); err != nil {
 				return err
 			}
-			faults.Hit("reconcile.between_repairs")
 			if !cfg.DryRun {
 				pause(ctx, time.Duration(len(chunk))*time.Second/time.Duration(cfg.PerSecond))
 			}

@@ -57,8 +57,8 @@ func New(issuer, audience, keysURL string, perSecond int) *Guard {
 	remote := oidc.NewRemoteKeySet(oidc.ClientContext(context.Background(), client), keysURL)
 	return &Guard{
 		verifier: oidc.NewVerifier(issuer, keys{remote}, &oidc.Config{ClientID: audience, SupportedSigningAlgs: algorithms}),
-		limit: httprate.Limit(perSecond*limitSeconds, limitSeconds*time.Second,
-			httprate.WithKeyFuncs(func(r *http.Request) (string, error) { return caller(r.Context()), nil }),
+		limit: httprate.LimitBy(perSecond*limitSeconds, limitSeconds*time.Second,
+			func(r *http.Request) (string, error) { return caller(r.Context()), nil },
 			httprate.WithLimitHandler(func(w http.ResponseWriter, r *http.Request) { httpserver.WriteError(w, r, errTooMany) })),
 	}
 }

@@ -75,7 +75,7 @@ func serve(ctx context.Context, ln net.Listener, h http.Handler, lim limits) err
 	drainCtx, cancel := context.WithTimeout(requests, lim.drain)
 	defer cancel()
 	err := srv.Shutdown(drainCtx)
-	<-served // http.ErrServerClosed, at once
+	_ = <-served // http.ErrServerClosed, at once
 	if err != nil {
 		cancelRequests()
 		return fmt.Errorf("drain %s within %s: %w", addr, lim.drain, errors.Join(err, srv.Close()))

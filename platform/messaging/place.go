@@ -134,5 +134,5 @@ func (p *consumerPlace) leave(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	p.pool.Exec(ctx, sqlLeavePlace, p.consumer, p.replica, epoch)
+	_, _ = p.pool.Exec(ctx, sqlLeavePlace, p.consumer, p.replica, epoch)
 }

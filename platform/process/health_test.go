@@ -5,17 +5,19 @@ import (
 	"net/http/httptest"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
 func TestHealthAsksTheProgramOfTheSameEnvironment(t *testing.T) {
 	t.Parallel()
-	status := http.StatusOK
+	var status atomic.Int64
+	status.Store(http.StatusOK)
 	ready := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/readyz" {
 			t.Errorf("asked for %s", r.URL.Path)
 		}
-		w.WriteHeader(status)
+		w.WriteHeader(int(status.Load()))
 		_, _ = w.Write([]byte(`{"reason":"no broker"}`))
 	}))
 	defer ready.Close()
@@ -28,7 +30,7 @@ func TestHealthAsksTheProgramOfTheSameEnvironment(t *testing.T) {
 	if out, err := health(t, "OPS_ADDR=", ready.URL+"/readyz"); err != nil {
 		t.Errorf("by URL: %v: %s", err, out)
 	}
-	status = http.StatusServiceUnavailable
+	status.Store(http.StatusServiceUnavailable)
 	if out, err := health(t, "OPS_ADDR=127.0.0.1:"+port); err == nil || !strings.Contains(string(out), "no broker") {
 		t.Errorf("not ready: got %v and %q, want an error with the reason", err, out)
 	}

@@ -181,11 +181,6 @@ func (s *Service) postCheckout(w http.ResponseWriter, r *http.Request) {
 		SKU      string `json:"sku"`
 		Quantity int    `json:"quantity"`
 	}
-	type amount struct {
-		Amount   int64  `json:"amount"`
-		Currency string `json:"currency"`
-		Exponent int    `json:"exponent"`
-	}
 	wish := struct {
 		UserID   string `json:"user_id"`
 		Currency string `json:"currency"`

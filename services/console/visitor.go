@@ -2,7 +2,6 @@ package console
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -206,8 +205,6 @@ func signIn(w http.ResponseWriter, r *http.Request, name string, token process.S
 	http.SetCookie(w, &http.Cookie{Name: actorCookie, Value: url.QueryEscape(name + ":" + string(token)), Path: "/",
 		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: overTLS(r)})
 }
-
-var errSignIn = errors.New("sign in first")
 
 // localPath returns where to go after a form, never away from this server.
 func localPath(given string) string {

@@ -105,8 +105,7 @@ func TestAnOrderIsFoundByItsIDItsSKUsAndEveryLanguage(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	order := newOrder()
-	doc, err := newDocument(placed(order, "u1"), 1)
-	if err == nil {
+	if _, err := newDocument(placed(order, "u1"), 1); err == nil {
 		t.Fatal("an order without items makes a document")
 	}
 	e := placed(order, "u1", "unused")
@@ -114,7 +113,8 @@ func TestAnOrderIsFoundByItsIDItsSKUsAndEveryLanguage(t *testing.T) {
 		{SKU: "OUT-PACK-38UL", Titles: map[string]string{"en": "Hiking Backpack", "zh": "登山背包", "ja": "登山バックパック"}, Quantity: 1},
 		{SKU: "TEA-100", Titles: map[string]string{"en": "Green Tea", "zh": "绿茶", "ja": "緑茶"}, Quantity: 1},
 	}
-	if doc, err = newDocument(e, 1); err != nil {
+	doc, err := newDocument(e, 1)
+	if err != nil {
 		t.Fatal(err)
 	}
 	f.put(t, doc)
