@@ -57,7 +57,7 @@ func buysAndIsCredited(v *visit) (order string) {
 	if got := v.text(".figure b"); got == "0" || got == "" {
 		v.t.Errorf("got %q points, want some", got)
 	}
-	v.click(".mail summary")
+	v.unfold(".mail summary")
 	if !strings.Contains(v.text(".mail"), order) {
 		v.t.Error("the mail does not name the order")
 	}
@@ -141,6 +141,7 @@ func heals(v *visit, order string) {
 
 func duplicatesEverything(v *visit) {
 	v.open("/live")
+	v.waitFor("the board has heard of the payment that was held up", "document.querySelector('#b-paid').innerText == '3'")
 	paid := v.text("#b-paid")
 	v.click("form[action='/live/duplicates'] button")
 	v.waitFor("the auditor's rate jumps", "[...document.querySelectorAll('.lane')].some(l => parseFloat(l.querySelector('.flow b').innerText) > 1)")

@@ -97,8 +97,18 @@ func (v *visit) do(steps ...chromedp.Action[chromedp.Void]) {
 
 func (v *visit) open(path string) { v.t.Helper(); v.do(chromedp.Navigate(v.base + path)) }
 
-// click clicks the first element that matches, as soon as it can be seen.
-func (v *visit) click(selector string) { v.t.Helper(); v.do(chromedp.Click(chromedp.CSS(selector))) }
+// click clicks a link or a button that leads to another page, as soon as it
+// can be seen, and waits for that page. What is asked next would otherwise be
+// answered by the old one, and the next page would cut this one off.
+func (v *visit) click(selector string) {
+	v.t.Helper()
+	v.eval("String(window.left = true)")
+	v.unfold(selector)
+	v.waitFor("the page behind "+selector, "!window.left")
+}
+
+// unfold clicks what changes the page that is shown.
+func (v *visit) unfold(selector string) { v.t.Helper(); v.do(chromedp.Click(chromedp.CSS(selector))) }
 
 // enter puts text into a field in the place of what is there.
 func (v *visit) enter(selector, text string) {
