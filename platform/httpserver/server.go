@@ -75,7 +75,9 @@ func serve(ctx context.Context, ln net.Listener, h http.Handler, lim limits) err
 	drainCtx, cancel := context.WithTimeout(requests, lim.drain)
 	defer cancel()
 	err := srv.Shutdown(drainCtx)
-	_ = <-served // http.ErrServerClosed, at once
+	if closed := <-served; !errors.Is(closed, http.ErrServerClosed) {
+		err = errors.Join(err, closed)
+	}
 	if err != nil {
 		cancelRequests()
 		return fmt.Errorf("drain %s within %s: %w", addr, lim.drain, errors.Join(err, srv.Close()))
