@@ -42,9 +42,9 @@ func (c config) Validate() error {
 	return nil
 }
 
-// relayConns is what one relay needs: a session for each of its two lanes, one
-// for its leases, and one for the readiness check.
-const relayConns = 4
+// relayConns is what one relay needs: a session for each of its two lanes, and
+// one for its leases, which the readiness check shares.
+const relayConns = 3
 
 // run relays every database until ctx is done and all batches on the way have
 // been finished.

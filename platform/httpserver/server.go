@@ -78,8 +78,7 @@ func serve(ctx context.Context, ln net.Listener, h http.Handler, lim limits) err
 	if closed := <-served; !errors.Is(closed, http.ErrServerClosed) {
 		err = errors.Join(err, closed)
 	}
-	if err != nil {
-		cancelRequests()
+	if err != nil { // cut first, then cancel: a handler that gives up must not look as if it had answered
 		return fmt.Errorf("drain %s within %s: %w", addr, lim.drain, errors.Join(err, srv.Close()))
 	}
 	return nil
