@@ -150,7 +150,7 @@ func twentyCallbacks(t *testing.T, shop *demo.Stack) {
 // the broker included, and expects the same table as on a quiet day.
 func everyProcessDies(t *testing.T, shop *demo.Stack) {
 	victims := []string{demo.Relay(1), "points", "order", "notify", "nats-server", "search", demo.Relay(2)}
-	requireTheTable(t, shop, victims, shop.Kill)
+	requireTheTable(t, shop, victims, shop.Kill, mailsOnTheirWay)
 }
 
 // everyProcessIsReplaced asks each process to stop, as a rollout does. Each
@@ -158,7 +158,7 @@ func everyProcessDies(t *testing.T, shop *demo.Stack) {
 func everyProcessIsReplaced(t *testing.T, shop *demo.Stack, deaths *deathNotices) {
 	deaths.take()
 	victims := []string{"search", demo.Relay(2), "notify", "order", "points", demo.Relay(1)}
-	requireTheTable(t, shop, victims, shop.Terminate)
+	requireTheTable(t, shop, victims, shop.Terminate, 0)
 	ended := deaths.take()
 	if len(ended) != len(victims) {
 		t.Errorf("%d processes ended, want %d: %q", len(ended), len(victims), ended)
@@ -208,8 +208,9 @@ func theTableNotices(t *testing.T, shop *demo.Stack) {
 }
 
 // requireTheTable loads the shop, ends each victim in turn, and fails the test
-// if anything differs from what the client was told.
-func requireTheTable(t *testing.T, shop *demo.Stack, victims []string, end func(string) error) {
+// if anything differs from what the client was told, but for so many copies of
+// mails.
+func requireTheTable(t *testing.T, shop *demo.Stack, victims []string, end func(string) error, copies int64) {
 	t.Helper()
 	const ordersPerVictim = 25
 	var next atomic.Int64
@@ -229,10 +230,21 @@ func requireTheTable(t *testing.T, shop *demo.Stack, victims []string, end func(
 	}
 	report := verify(t, shop, cfg.Journal, 2*time.Minute)
 	t.Logf("\n%s", report)
-	if !report.OK {
-		t.Error("the table differs")
+	for _, result := range report.Results {
+		// A sender that is killed after the mail server has accepted and before
+		// it could write that down sends once more, under the same Message-ID;
+		// at most the mails that were on their way: services/notify/delivery.go.
+		if result.Check == "mail sink: second copies" && result.Found <= copies {
+			continue
+		}
+		if !result.OK {
+			t.Errorf("the table differs: %s", result.Check)
+		}
 	}
 }
+
+// mailsOnTheirWay is the number of mails that notify sends at the same time.
+const mailsOnTheirWay = 8
 
 func verify(t *testing.T, shop *demo.Stack, journal string, patience time.Duration) *demo.Report {
 	t.Helper()
