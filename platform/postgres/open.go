@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/exaring/otelpgx"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/attribute"
 )
@@ -68,7 +66,7 @@ func Open(ctx context.Context, dsn string, cfg Config) (*pgxpool.Pool, error) {
 	pc.MaxConnLifetime = lifetime
 	pc.MaxConnLifetimeJitter = lifetimeJitter
 	pc.PingTimeout = pingTimeout
-	pc.AfterConnect = readTimesInUTC
+	pc.AfterConnect = registerTypes
 	// Parameters of queries are personal data; the tracer leaves them out
 	// unless told otherwise.
 	pc.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithDisableAcquireTracer())
@@ -119,20 +117,4 @@ func milliseconds(d time.Duration) string {
 		return ""
 	}
 	return strconv.FormatInt(d.Milliseconds(), 10)
-}
-
-// readTimesInUTC makes timestamptz values arrive in UTC. pgx would give them
-// the machine's zone, and then the same row would render differently on two
-// machines. The array type holds a reference to its element: both change.
-func readTimesInUTC(_ context.Context, conn *pgx.Conn) error {
-	utc := &pgtype.Type{
-		Name: "timestamptz", OID: pgtype.TimestamptzOID,
-		Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC},
-	}
-	conn.TypeMap().RegisterType(utc)
-	conn.TypeMap().RegisterType(&pgtype.Type{
-		Name: "_timestamptz", OID: pgtype.TimestamptzArrayOID,
-		Codec: &pgtype.ArrayCodec{ElementType: utc},
-	})
-	return nil
 }
