@@ -172,7 +172,7 @@ type Consumer struct {
 	work         sync.Mutex  // held while a transaction of this consumer is under way
 	troubled     atomic.Bool // there may be unresolved failures that block an aggregate
 	meters       consumerMeters
-	tracer       trace.Tracer
+	tracing      tracing
 }
 
 // NewConsumer returns a consumer that reads the durable of its own name. The
@@ -188,7 +188,7 @@ func NewConsumer(name string, pool *pgxpool.Pool, sub Subscriber, cfg ConsumerCo
 		panic(fmt.Sprintf("consumer %s: %v", name, err))
 	}
 	return &Consumer{name: name, pool: pool, sub: sub, cfg: cfg, handlers: map[string]handler{}, meters: meters,
-		tracer: cfg.Tracers.Tracer(scope), place: newConsumerPlace(pool, name, cfg.Replica, cfg.Lease)}
+		tracing: newTracing(cfg.Tracers, cfg.TraceParent), place: newConsumerPlace(pool, name, cfg.Replica, cfg.Lease)}
 }
 
 // EveryVersion makes the consumer apply each aggregate's events strictly by

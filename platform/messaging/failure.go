@@ -229,10 +229,12 @@ func (c *Consumer) report(ctx context.Context, f failure) {
 	log := c.cfg.Logger.With("event_id", eventID(f.env), "kind", f.env.name(), "stream", f.delivery.Stream(),
 		"sequence", f.delivery.Sequence(), "code", f.code, "error", f.detail)
 	if f.state == stateOpen {
+		happened(ctx, spanDeadLetter, eventID(f.env), f.code, -1)
 		c.meters.buried(ctx, f.code)
 		log.Error("dead letter: the event cannot be applied as it is")
 		return
 	}
+	happened(ctx, spanRetry, eventID(f.env), f.code, f.after)
 	c.meters.retried(ctx, f.class)
 	log.Warn("the event failed and will be tried again", "delay", f.after)
 }

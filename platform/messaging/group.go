@@ -9,9 +9,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/trace"
 
 	"orderpaid/platform/faults"
 	"orderpaid/platform/postgres"
@@ -44,11 +41,13 @@ func (c *Consumer) apply(ctx context.Context, g openedGroup) error {
 	defer c.work.Unlock()
 	started := time.Now()
 	err := c.applyGroup(ctx, g)
-	c.meters.group(ctx, g.deliveries, time.Since(started))
+	c.meters.group(ctx, g.deliveries, g.redelivered, time.Since(started))
 	return err
 }
 
 func (c *Consumer) applyGroup(ctx context.Context, g openedGroup) error {
+	ctx, span := c.processing(ctx, g.items)
+	defer span.End()
 	for _, u := range g.unusable {
 		// Not blocking: fields of what cannot be read are no reason to stop an aggregate.
 		if err := c.settle(ctx, deadLetter(u.delivery, u.env, u.err, false), u.delivery); err != nil {
@@ -60,10 +59,11 @@ func (c *Consumer) applyGroup(ctx context.Context, g openedGroup) error {
 
 // An openedGroup is what one Fetch returned, decoded.
 type openedGroup struct {
-	items      []*item
-	unusable   []unusable
-	deliveries int   // of both, copies included
-	err        error // of the Fetch
+	items       []*item
+	unusable    []unusable
+	deliveries  int   // of both, copies included
+	redelivered int   // of these, not the first of their message
+	err         error // of the Fetch
 }
 
 // handBack returns what was not answered to the broker, so that whoever is the
@@ -92,6 +92,9 @@ func (c *Consumer) open(deliveries []Delivery) openedGroup {
 	g := openedGroup{deliveries: len(deliveries), items: make([]*item, 0, len(deliveries))}
 	byID := make(map[uuid.UUID]*item, len(deliveries))
 	for _, d := range deliveries {
+		if d.Attempt() > 1 {
+			g.redelivered++
+		}
 		it, env, err := c.openOne(d)
 		if err != nil {
 			g.unusable = append(g.unusable, unusable{d, env, err})
@@ -160,7 +163,9 @@ func (c *Consumer) run(ctx context.Context, items []*item) error {
 				c.cfg.Logger.Warn("the database does not take a group; repeating it", "attempt", attempt, "code", codeOf(err))
 			}
 			keepAlive(items)
-			wait(ctx, backoff(attempt, 20*time.Millisecond, 5*time.Second))
+			delay := backoff(attempt, 20*time.Millisecond, 5*time.Second)
+			happened(ctx, spanRetry, nil, codeOf(err), delay)
+			wait(ctx, delay)
 			if ctx.Err() != nil { // stopping, or the place is lost: the broker will deliver it again
 				return ctx.Err()
 			}
@@ -188,12 +193,12 @@ func keepAlive(items []*item) {
 func (c *Consumer) commit(ctx context.Context, items []*item) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.HandlerTimeout)
 	defer cancel()
-	ctx, span := c.startSpan(ctx, items)
-	defer span.End()
 	for _, it := range items {
 		it.result, it.skipped, it.waiting = "applied", false, false
 	}
-	err := postgres.InTx(ctx, c.pool, func(tx pgx.Tx) error {
+	began := time.Now()
+	defer func() { c.meters.transaction(ctx, time.Since(began)) }()
+	return postgres.InTx(ctx, c.pool, func(tx pgx.Tx) error {
 		if err := c.place.fence(ctx, tx); err != nil {
 			return err
 		}
@@ -207,10 +212,6 @@ func (c *Consumer) commit(ctx context.Context, items []*item) error {
 		faults.Hit("consumer.before_commit")
 		return nil
 	})
-	if err != nil {
-		span.SetAttributes(attribute.String("error.type", codeOf(err)))
-	}
-	return err
 }
 
 // applyWithin applies what can be applied now, and returns what must wait:
@@ -310,29 +311,4 @@ func (c *Consumer) comeAgain(it *item, delay time.Duration) {
 			c.cfg.Logger.Warn("delayed redelivery not asked for", "event_id", it.env.EventID, "error", err)
 		}
 	}
-}
-
-// startSpan opens one span for the group, linked to the creation of each of
-// its events: a group has many causes, so none of them is its only parent. With
-// TraceParent "child" the first one is, beside the links.
-// https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
-func (c *Consumer) startSpan(ctx context.Context, items []*item) (context.Context, trace.Span) {
-	const maxLinks = 128 // the SDK's own limit
-	links := make([]trace.Link, 0, min(len(items), maxLinks))
-	for _, it := range items {
-		if len(links) == maxLinks {
-			break
-		}
-		if !validTraceParent(it.env.TraceParent) {
-			continue
-		}
-		created := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": it.env.TraceParent})
-		links = append(links, trace.LinkFromContext(created))
-		if len(links) == 1 && c.cfg.TraceParent == traceChild && it.replay == "" {
-			ctx = trace.ContextWithRemoteSpanContext(ctx, trace.SpanContextFromContext(created))
-		}
-	}
-	return c.tracer.Start(ctx, "process "+c.name, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
-		trace.WithAttributes(attribute.String("messaging.system", "nats"), attribute.String("shop.replay_id", items[0].replay), attribute.String("messaging.operation.name", "process"),
-			attribute.String("messaging.consumer.group.name", c.name), attribute.Int("messaging.batch.message_count", len(items))))
 }

@@ -275,3 +275,10 @@ func (l *shardLeases) query(ctx context.Context, sent time.Time, sql string, arg
 	})
 	return leases, err
 }
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/trace"
 
 	"orderpaid/platform/faults"
 	"orderpaid/platform/postgres"
@@ -102,7 +103,9 @@ func (c *Consumer) park(ctx context.Context, tx pgx.Tx, waiting []*item) error {
 			continue
 		default:
 			it.result, it.skipped = "parked", true
-			failures = append(failures, c.parkedFailure(it))
+			f := c.parkedFailure(it)
+			failures = append(failures, f)
+			happened(ctx, spanParked, &it.env.EventID, f.code, f.after)
 		}
 		it.waiting = false
 	}
@@ -254,25 +257,19 @@ SELECT failure_id, payload, sealed_by, stream, stream_seq, subject, budget_attem
  WHERE failure_id = $1 AND consumer = $2 AND state = 'retrying'
    FOR UPDATE`
 
-// storedFailure is a row of message_failure that is being tried again.
-type storedFailure struct {
-	FailureID      int64
-	Payload        []byte
-	SealedBy       *string
-	Stream         string
-	StreamSeq      int64
-	Subject        string
-	BudgetAttempts int
-	BudgetSpent    time.Duration
-}
-
 // retry tries one recorded event, through the same inbox and handlers as the
 // stream. The row is claimed by its lock and its state, so that two operators
 // and a retry that meet make one attempt.
 func (c *Consumer) retry(ctx context.Context, id int64) error {
 	var stored storedFailure
+	var span trace.Span // opened once the event could be read: its trace is in it
+	defer func() {
+		if span != nil {
+			span.End()
+		}
+	}()
 	for attempt := 0; ; attempt++ {
-		err := c.retryOnce(ctx, id, &stored)
+		err := c.retryOnce(ctx, id, &stored, &span)
 		if err == nil || errors.Is(err, errPlaceLost) || errors.Is(err, pgx.ErrNoRows) {
 			if errors.Is(err, pgx.ErrNoRows) { // someone else has settled it
 				return nil
@@ -285,7 +282,7 @@ func (c *Consumer) retry(ctx context.Context, id int64) error {
 		case v == contention && attempt < contentionRetries:
 			wait(ctx, backoff(attempt, 20*time.Millisecond, time.Second))
 		default:
-			return c.recordRetry(ctx, stored, v, err)
+			return c.recordRetry(trace.ContextWithSpan(ctx, span), stored, v, err)
 		}
 	}
 }
@@ -298,7 +295,7 @@ const sqlParkAgain = `
 UPDATE message_failure SET state = 'parked', error_class = 'parked', error_code = $2, next_attempt_at = clock_timestamp() + $3::interval
  WHERE failure_id = $1`
 
-func (c *Consumer) retryOnce(ctx context.Context, id int64, stored *storedFailure) error {
+func (c *Consumer) retryOnce(ctx context.Context, id int64, stored *storedFailure, span *trace.Span) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.HandlerTimeout)
 	defer cancel()
 	var it *item
@@ -320,14 +317,20 @@ func (c *Consumer) retryOnce(ctx context.Context, id int64, stored *storedFailur
 		if it, _, err = c.openOne(&storedDelivery{stored, raw}); err != nil {
 			return err
 		}
+		if *span == nil {
+			_, *span = c.processing(ctx, []*item{it})
+		}
+		ctx := trace.ContextWithSpan(ctx, *span)
 		behind, err := c.applyWithin(ctx, tx, []*item{it})
 		if err != nil {
 			return err
 		}
 		switch {
 		case len(behind) > 0 && !it.waiting:
+			happened(ctx, spanParked, &it.env.EventID, "parked_behind", c.cfg.GapWait)
 			_, err = tx.Exec(ctx, sqlParkAgain, id, "parked_behind", c.cfg.GapWait)
 		case it.waiting:
+			happened(ctx, spanParked, &it.env.EventID, codeGap, c.cfg.GapWait)
 			_, err = tx.Exec(ctx, sqlParkAgain, id, codeGap, c.cfg.GapWait)
 		default:
 			_, err = tx.Exec(ctx, sqlResolve, id, it.result)
@@ -364,30 +367,13 @@ func (c *Consumer) recordRetry(ctx context.Context, stored storedFailure, v verd
 		return fmt.Errorf("record attempt: %w", err)
 	}
 	if state == stateOpen {
+		happened(ctx, spanDeadLetter, nil, codeOf(cause), -1)
 		c.meters.buried(ctx, codeOf(cause))
 		c.cfg.Logger.Error("dead letter: the retry budget is spent", "failure_id", stored.FailureID,
 			"attempt", stored.BudgetAttempts+1, "code", codeOf(cause), "error", detailOf(cause))
 		return nil
 	}
+	happened(ctx, spanRetry, nil, codeOf(cause), delay)
 	c.meters.retried(ctx, v.class())
 	return nil
 }
-
-// storedDelivery is an event that comes from message_failure or from another
-// service's outbox: the broker has no part in it.
-type storedDelivery struct {
-	from *storedFailure
-	data []byte
-}
-
-func (d *storedDelivery) Data() []byte                 { return d.data }
-func (d *storedDelivery) Subject() string              { return d.from.Subject }
-func (d *storedDelivery) Header(string) string         { return "" }
-func (d *storedDelivery) Headers() map[string][]string { return map[string][]string{} }
-func (d *storedDelivery) Stream() string               { return d.from.Stream }
-func (d *storedDelivery) Sequence() uint64             { return uint64(d.from.StreamSeq) }
-func (d *storedDelivery) Attempt() int                 { return d.from.BudgetAttempts + 1 }
-func (d *storedDelivery) StoredAt() time.Time          { return time.Time{} }
-func (d *storedDelivery) Ack() error                   { return nil }
-func (d *storedDelivery) Retry(time.Duration) error    { return nil }
-func (d *storedDelivery) InProgress() error            { return nil }

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"orderpaid/platform/faults"
 )
@@ -52,8 +53,13 @@ type RelayConfig struct {
 	// Logger defaults to slog.Default.
 	Logger *slog.Logger
 
-	// Meters defaults to the global OpenTelemetry provider.
-	Meters metric.MeterProvider
+	// TraceParent is how the span of a batch refers to the traces in which its
+	// events were made, as in [ConsumerConfig]. Defaults to "link".
+	TraceParent string
+
+	// Meters and Tracers default to the global OpenTelemetry providers.
+	Meters  metric.MeterProvider
+	Tracers trace.TracerProvider
 }
 
 func (c RelayConfig) withDefaults(pool *pgxpool.Pool) (RelayConfig, error) {
@@ -82,6 +88,9 @@ func (c RelayConfig) withDefaults(pool *pgxpool.Pool) (RelayConfig, error) {
 	if c.Meters == nil {
 		c.Meters = otel.GetMeterProvider()
 	}
+	if c.Tracers == nil {
+		c.Tracers = otel.GetTracerProvider()
+	}
 	switch {
 	case c.Lease < time.Second:
 		return c, fmt.Errorf("relay: lease of %v is below 1 s", c.Lease)
@@ -109,12 +118,13 @@ func (c RelayConfig) withDefaults(pool *pgxpool.Pool) (RelayConfig, error) {
 // Pattern: https://microservices.io/patterns/data/polling-publisher.html, with
 // leased shards instead of claimed rows; docs/adr says why.
 type Relay struct {
-	pool   *pgxpool.Pool
-	pub    Publisher
-	cfg    RelayConfig
-	leases *shardLeases
-	meters relayMeters
-	wake   [lanes]chan struct{}
+	pool    *pgxpool.Pool
+	pub     Publisher
+	cfg     RelayConfig
+	leases  *shardLeases
+	meters  relayMeters
+	tracing tracing
+	wake    [lanes]chan struct{}
 }
 
 // NewRelay returns a relay for the database of pool, which must have room for
@@ -128,7 +138,7 @@ func NewRelay(pool *pgxpool.Pool, pub Publisher, cfg RelayConfig) (*Relay, error
 	if err != nil {
 		return nil, err
 	}
-	r := &Relay{pool: pool, pub: pub, cfg: cfg, meters: meters,
+	r := &Relay{pool: pool, pub: pub, cfg: cfg, meters: meters, tracing: newTracing(cfg.Tracers, cfg.TraceParent),
 		leases: newShardLeases(pool, cfg.Name, cfg.Lease, cfg.Lease/5)}
 	for lane := range r.wake {
 		r.wake[lane] = make(chan struct{}, 1)
@@ -173,14 +183,12 @@ func (r *Relay) spreadWakes(ctx context.Context) {
 // runLane publishes one half of the shards, batch after batch.
 func (r *Relay) runLane(ctx context.Context, lane int) {
 	l := &relayLane{Relay: r, lane: lane}
-	defer l.closeConn()
 	idle, failures := time.Millisecond, 0
 	for ctx.Err() == nil {
 		published, err := l.step(context.WithoutCancel(ctx))
 		var pause time.Duration
 		switch {
 		case err != nil:
-			l.closeConn()
 			pause = backoff(failures, 50*time.Millisecond, 5*time.Second)
 			failures++
 			if failures == 1 || failures%10 == 0 { // an outage is one story, not a flood
@@ -214,7 +222,7 @@ func (r *Relay) wakeUnless(failing bool, lane int) <-chan struct{} {
 type relayLane struct {
 	*Relay
 	lane     int
-	conn     *pgxpool.Conn
+	conn     *pgxpool.Conn // of the present step
 	window   int       // how many rows are read per shard; grows while few shards have many
 	turn     int       // rotates the shards, so that no full shard starves those behind it
 	released time.Time // when held rows were last looked at
@@ -247,9 +255,10 @@ func (l *relayLane) step(ctx context.Context) (moved int, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout+l.cfg.PublishTimeout)
 	defer cancel()
-	if err := l.openConn(ctx); err != nil {
+	if err := l.acquire(ctx); err != nil {
 		return 0, err
 	}
+	defer func() { l.giveBack(err) }()
 	if err := l.releaseDue(ctx, batch); err != nil {
 		return 0, err
 	}
@@ -257,6 +266,8 @@ func (l *relayLane) step(ctx context.Context) (moved int, err error) {
 	if err != nil || len(rows) == 0 {
 		return 0, err
 	}
+	ctx, span := l.publishing(ctx, rows)
+	defer span.End()
 	faults.Hit("relay.before_publish")
 	receipts := l.publish(ctx, rows, batch.until)
 	return l.settle(ctx, batch, rows, receipts)
@@ -267,31 +278,36 @@ func (l *relayLane) step(ctx context.Context) (moved int, err error) {
 // 384 ms instead of 4 ms, measured, until the connection ends.
 const sqlPinPlans = `SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; SET jit = off`
 
-func (l *relayLane) openConn(ctx context.Context) error {
-	if l.conn != nil {
-		return nil
-	}
+// acquire takes a session for one step and not for the life of the lane: the
+// lanes of a quiet database then share one, and a session costs the server
+// about 4 MB.
+func (l *relayLane) acquire(ctx context.Context) error {
 	conn, err := l.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	if _, err := conn.Exec(ctx, sqlPinPlans); err != nil {
-		conn.Release()
-		return fmt.Errorf("pin plans: %w", err)
+	const pinned = "orderpaid plans pinned"
+	if about := conn.Conn().PgConn().CustomData(); about[pinned] == nil {
+		if _, err := conn.Exec(ctx, sqlPinPlans); err != nil {
+			conn.Release()
+			return fmt.Errorf("pin plans: %w", err)
+		}
+		about[pinned] = true
 	}
 	l.conn = conn
 	return nil
 }
 
-// closeConn ends the session rather than returning it: its settings are the lane's own.
-func (l *relayLane) closeConn() {
-	if l.conn == nil {
+// giveBack ends the session after an error: whatever was wrong with it, the
+// next step begins with another.
+func (l *relayLane) giveBack(err error) {
+	if err == nil {
+		l.conn.Release()
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	l.conn.Hijack().Close(ctx)
-	l.conn = nil
+	_ = l.conn.Hijack().Close(ctx) // it is thrown away
 }
 
 // sqlReadPending reads each shard's oldest rows. There is no position to
@@ -375,15 +391,10 @@ func (l *relayLane) publish(ctx context.Context, rows []pendingRow, until time.T
 	if len(messages) == 0 {
 		return receipts
 	}
+	began := time.Now()
 	for n, receipt := range l.pub.Publish(ctx, messages) {
 		receipts[index[n]] = receipt
 	}
+	l.meters.called(ctx, messages, time.Since(began))
 	return receipts
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }

@@ -189,6 +189,7 @@ func (l *relayLane) hold(ctx context.Context, batch batchLease, h heldRows) (mov
 		return 0, fmt.Errorf("hold %d events: %w", len(h.ids), err)
 	}
 	l.meters.held(ctx, h.states)
+	h.happened(ctx)
 	return int(tag.RowsAffected()), nil
 }
 
