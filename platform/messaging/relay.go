@@ -223,9 +223,9 @@ type relayLane struct {
 	*Relay
 	lane     int
 	conn     *pgxpool.Conn // of the present step
-	window   int       // how many rows are read per shard; grows while few shards have many
-	turn     int       // rotates the shards, so that no full shard starves those behind it
-	released time.Time // when held rows were last looked at
+	window   int           // how many rows are read per shard; grows while few shards have many
+	turn     int           // rotates the shards, so that no full shard starves those behind it
+	released time.Time     // when held rows were last looked at
 }
 
 // pendingRow is one row of the queue with what is needed to publish it.
