@@ -18,6 +18,11 @@ type Commands struct {
 		Fix     DeadLettersFix     `cmd:"" help:"Apply a corrected event instead of one."`
 		Discard DeadLettersDiscard `cmd:"" help:"Give some up."`
 	} `cmd:"" help:"Events that a consumer could not apply."`
+	Exceptions struct {
+		List   ExceptionsList   `cmd:"" help:"Show what the payment provider announced and no order shows."`
+		Show   ExceptionsShow   `cmd:"" help:"Show one with its history."`
+		Settle ExceptionsSettle `cmd:"" help:"End some that a person has dealt with."`
+	} `cmd:"" help:"Announcements that no order can follow."`
 	Replay struct {
 		Plan    ReplayPlan    `cmd:"" help:"Tell what a replay would do, or try it on a copy."`
 		Create  ReplayCreate  `cmd:"" help:"Make a replay."`

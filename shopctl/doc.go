@@ -11,6 +11,6 @@
 // are is told by flags, by the environment, or by the file .orderpaid/shopctl.env
 // that the demo writes ([LoadEnv]).
 //
-// Read why.go, outbox.go, deadletters.go, replay.go, sandbox.go, reconcile.go;
+// Read why.go, outbox.go, deadletters.go, exceptions.go, replay.go, sandbox.go, reconcile.go;
 // topology.go, migrate.go, retention.go; services.go and envfile.go.
 package shopctl

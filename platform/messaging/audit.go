@@ -35,6 +35,17 @@ type Action struct {
 	After    json.RawMessage `json:"after"`
 }
 
+// RecordAction notes in tx what a person does to something of a service's own,
+// with what was before and after; target names it, as "payment_exception 12".
+// It commits or fails together with the change. It returns [ErrNoReason] if the
+// actor has no name or no reason.
+func RecordAction(ctx context.Context, tx pgx.Tx, actor Actor, action, target string, before, after map[string]any) error {
+	if err := actor.check(); err != nil {
+		return err
+	}
+	return act(ctx, tx, actor, action, target, before, after)
+}
+
 const sqlAct = `INSERT INTO operator_action (actor, action, target, reason, before, after) VALUES ($1, $2, $3, $4, $5, $6)`
 
 func act(ctx context.Context, tx pgx.Tx, actor Actor, action, target string, before, after map[string]any) error {

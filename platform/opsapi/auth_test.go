@@ -18,6 +18,7 @@ var allowed = map[string]string{
 	"GET /ops/dead-letters": "viewer", "GET /ops/dead-letters/groups": "viewer", "GET /ops/dead-letters/{id}": "viewer",
 	"POST /ops/dead-letters/{id}/reveal": "operator", "POST /ops/dead-letters/{id}/fix": "operator",
 	"POST /ops/dead-letters/retry": "operator", "POST /ops/dead-letters/discard": "operator",
+	"GET /ops/exceptions": "viewer", "GET /ops/exceptions/{id}": "viewer", "POST /ops/exceptions/settle": "operator",
 	"GET /ops/replays": "viewer", "GET /ops/replays/{id}": "viewer", "POST /ops/replays/plan": "viewer", "POST /ops/replays": "operator",
 	"POST /ops/replays/{id}/start": "operator", "POST /ops/replays/{id}/stop": "operator",
 	"POST /ops/replays/{id}/approve": "approver", "POST /ops/replays/{id}/refuse": "approver",
@@ -108,6 +109,7 @@ func TestNothingIsDoneWithoutAReason(t *testing.T) {
 		"/ops/dead-letters/1/fix":    `{"event":{}}`,
 		"/ops/outbox/republish":      `{"event_ids":["01a22994-0940-7181-90b8-f2c28ae3ab98"]}`,
 		"/ops/outbox/release":        `{"event_ids":["01a22994-0940-7181-90b8-f2c28ae3ab98"]}`,
+		"/ops/exceptions/settle":     `{"ids":["1"]}`,
 		"/ops/replays":               `{"consumer":"writer","from":{"source":"failures","failure_ids":["1"]}}`,
 	} {
 		if status, answer := b.ask(t, alice, "POST", path, body); status != http.StatusBadRequest || !strings.Contains(answer, "reason_missing") {

@@ -40,7 +40,7 @@ func parseIDs(given []string) ([]int64, error) {
 	for i, text := range given {
 		var err error
 		if ids[i], err = parseID(text); err != nil {
-			return nil, badRequest("bad_id", "the id of a dead letter is a whole number")
+			return nil, badRequest("bad_id", "an id is a whole number here")
 		}
 	}
 	return ids, bounded(len(ids))
@@ -69,7 +69,7 @@ func (a *API) deadLetter(_ http.ResponseWriter, r *http.Request) (any, error) {
 func pathID(r *http.Request) (int64, error) {
 	id, err := parseID(chi.URLParam(r, "id"))
 	if err != nil {
-		return 0, badRequest("bad_id", "the id of a dead letter is a whole number")
+		return 0, badRequest("bad_id", "an id is a whole number here")
 	}
 	return id, nil
 }

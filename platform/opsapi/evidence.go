@@ -124,6 +124,11 @@ func (a *API) collectActions(ctx context.Context, e *Evidence, asked uuid.UUID) 
 			events[*f.EventID] = true
 		}
 	}
+	for _, f := range e.Effects {
+		if f.What == EffectException {
+			targets = append(targets, "exception "+f.ID)
+		}
+	}
 	for _, s := range e.Staged {
 		events[s.EventID] = true
 	}

@@ -66,6 +66,9 @@ type Own struct {
 
 	// Invariants checks what must hold in the business tables at any moment.
 	Invariants func(ctx context.Context) ([]Invariant, error)
+
+	// Exceptions are what came from outside and waits for a person.
+	Exceptions ExceptionDesk
 }
 
 // A Window is a part of a list by time. Since is inclusive, Until is not.
@@ -157,6 +160,8 @@ func (a *API) mountViews(r chi.Router) {
 	r.Get("/dead-letters", handle(a.deadLetters))
 	r.Get("/dead-letters/groups", handle(a.deadLetterGroups))
 	r.Get("/dead-letters/{id}", handle(a.deadLetter))
+	r.Get("/exceptions", handle(a.exceptions))
+	r.Get("/exceptions/{id}", handle(a.exception))
 	r.Get("/replays", handle(a.listReplays))
 	r.Get("/replays/{id}", handle(a.showReplay))
 	r.Post("/replays/plan", handle(a.planReplay))
@@ -175,6 +180,7 @@ func (a *API) mountActions(r chi.Router) {
 	r.Post("/dead-letters/retry", handle(a.retryDeadLetters))
 	r.Post("/dead-letters/discard", handle(a.discardDeadLetters))
 	r.Post("/dead-letters/{id}/fix", handle(a.fixDeadLetter))
+	r.Post("/exceptions/settle", handle(a.settleExceptions))
 	r.Post("/replays", handle(a.createReplay))
 	r.Post("/replays/{id}/start", handle(a.moveReplay(a.replays.Start)))
 	r.Post("/replays/{id}/stop", handle(a.moveReplay(a.replays.Stop)))
@@ -200,6 +206,7 @@ func translate(err error) error {
 		code   string
 	}{
 		{messaging.ErrNoFailure, http.StatusNotFound, "no_dead_letter"},
+		{ErrNoException, http.StatusNotFound, "no_exception"},
 		{messaging.ErrNoReplay, http.StatusNotFound, "no_replay"},
 		{messaging.ErrSettled, http.StatusConflict, "settled"},
 		{messaging.ErrUnreadable, http.StatusUnprocessableEntity, "unreadable_event"},

@@ -41,7 +41,7 @@ func (a *API) choose(ctx context.Context, c *messaging.Consumer, s Selection) ([
 	case "outbox":
 		return a.fromOutbox(ctx, kinds, s)
 	case "stream":
-		return a.fromStream(ctx, kinds, s)
+		return a.fromStream(ctx, c.Subscription().Durable, kinds, s)
 	default:
 		return nil, badSelection("source is failures, outbox or stream")
 	}
@@ -161,44 +161,24 @@ func chooseIDs(ctx context.Context, owner *Client, kinds []string, s Selection) 
 	return ids, nil
 }
 
-func (a *API) fromStream(ctx context.Context, kinds []messaging.Kind, s Selection) ([][]byte, error) {
+func (a *API) fromStream(ctx context.Context, durable string, kinds []messaging.Kind, s Selection) ([][]byte, error) {
 	switch {
 	case a.cfg.Broker == nil:
 		return nil, badSelection("this service cannot read the stream")
 	case s.FromSequence == 0 && s.Since.IsZero():
 		return nil, badSelection("messages of the stream are chosen by from_sequence or since (and to_sequence, until, kind)")
 	}
-	reader := a.cfg.Broker.Reader(kinds, s.FromSequence)
-	if s.FromSequence == 0 {
-		reader = a.cfg.Broker.ReaderSince(kinds, s.Since)
+	span := natsbroker.Span{From: s.FromSequence, To: s.ToSequence, Since: s.Since, Until: s.Until, Limit: maxReplay}
+	if span.Until.IsZero() {
+		span.Until = time.Now() // what is published while this reads must not make it endless
 	}
-	until := s.Until
-	if until.IsZero() {
-		until = time.Now() // what is published while this reads must not make it endless
+	stored, err := a.cfg.Broker.Replay(ctx, durable, kinds, span)
+	if err != nil {
+		return nil, fmt.Errorf("read the stream: %w", err)
 	}
-	var events [][]byte
-	for {
-		batch, err := reader.Next(ctx, maxPage)
-		if err != nil {
-			return nil, fmt.Errorf("read the stream: %w", err)
-		}
-		for _, m := range batch {
-			if past(m, s, until) {
-				return events, nil
-			}
-			if !m.StoredAt().Before(s.Since) {
-				events = append(events, m.Data())
-			}
-		}
-		if len(events) > maxReplay {
-			return nil, errReplayTooLarge
-		}
-		if len(batch) == 0 {
-			return events, nil
-		}
+	events := make([][]byte, len(stored))
+	for i, m := range stored {
+		events[i] = m.Data()
 	}
-}
-
-func past(m *natsbroker.Stored, s Selection, until time.Time) bool {
-	return s.ToSequence > 0 && m.Sequence() > s.ToSequence || !m.StoredAt().Before(until)
+	return limited(events, nil)
 }

@@ -156,18 +156,23 @@ func (s *Service) pay(ctx context.Context, tx pgx.Tx, o Order, p Payment, at tim
 	return s.releaseHeld(ctx, tx, &o, at)
 }
 
-// releaseHeld applies the refunds that were announced before the payment that
-// the order now has. One that the rules refuse becomes an open exception; it
-// must not undo the payment.
+// releaseHeld ends the waiting of the refunds that were announced before the
+// order's payment, now that the order is paid, or never will be. One that the
+// rules refuse becomes an open exception, as does one that a person had settled
+// without knowing of this payment; neither must undo the payment.
 func (s *Service) releaseHeld(ctx context.Context, tx pgx.Tx, o *Order, at time.Time) error {
-	held, err := heldRefunds(ctx, tx, o.ID, o.Payment.ID)
+	held, err := heldRefunds(ctx, tx, o.ID)
 	if err != nil {
 		return err
 	}
 	for _, h := range held {
-		err := s.refund(ctx, tx, o, h.refund, at)
+		if h.settled && h.refund.PaymentID != o.Payment.ID {
+			continue // as the person thought: its payment has not come
+		}
 		var why *Refusal
-		if err != nil && !errors.As(err, &why) {
+		if h.settled {
+			why = refuse(ReasonRefundSettled, "payment %s was announced after a person had settled its refund", h.refund.PaymentID)
+		} else if err := s.refund(ctx, tx, o, h.refund, at); err != nil && !errors.As(err, &why) {
 			return err
 		}
 		if err := settleHeld(ctx, tx, h, why); err != nil {

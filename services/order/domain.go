@@ -131,6 +131,7 @@ const (
 	ReasonRefundElsewhere     Reason = "refund_of_another_payment"
 	ReasonRefundChanged       Reason = "refund_changed"
 	ReasonRefundTooLarge      Reason = "refund_above_paid"
+	ReasonRefundSettled       Reason = "refund_settled_before_payment"
 )
 
 // Pay moves the order to PAID and fixes the points that it earns. A payment

@@ -33,7 +33,8 @@ func Sandbox(pool *pgxpool.Pool, sub messaging.Subscriber, cfg messaging.Consume
 }
 
 func (s *Service) own() opsapi.Own {
-	return opsapi.Own{Evidence: s.evidence, Facts: s.facts, EffectsOf: s.effectsOf, Invariants: s.invariants}
+	return opsapi.Own{Evidence: s.evidence, Facts: s.facts, EffectsOf: s.effectsOf, Invariants: s.invariants,
+		Exceptions: opsapi.ExceptionDesk{List: s.listExceptions, Show: s.showException, Settle: s.settleExceptions}}
 }
 
 // sqlOrdersAbout knows orders and payments; which orders a user has, the search
@@ -113,7 +114,7 @@ func (s *Service) exceptionEffects(ctx context.Context, orderID string) ([]opsap
 		return nil, fmt.Errorf("read exceptions: %w", err)
 	}
 	effects, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (opsapi.Effect, error) {
-		e := opsapi.Effect{What: "payment_exception", Key: orderID}
+		e := opsapi.Effect{What: opsapi.EffectException, Key: orderID}
 		var id int64
 		var reason string
 		err := row.Scan(&id, &e.State, &reason, &e.At)
@@ -213,7 +214,7 @@ SELECT o.order_id, count(*) OVER () FROM orders o
 
 func (s *Service) invariants(ctx context.Context) ([]opsapi.Invariant, error) {
 	exceptions, err := opsapi.CheckInvariant(ctx, s.pool, "payments_fit_orders",
-		"the payment provider announced what no order shows: GET /v1/payment-exceptions lists it", sqlOpenExceptions)
+		"the payment provider announced what no order shows: shopctl exceptions list shows it, and settle ends it", sqlOpenExceptions)
 	if err != nil {
 		return nil, err
 	}

@@ -272,14 +272,11 @@ func (s *Service) Cancel(ctx context.Context, id, reason string) error {
 		if err := saveOrder(ctx, tx, o, entry{o.Version, "cancelled", actorCustomer, reason, o.CancelledAt}); err != nil {
 			return err
 		}
-		return s.outbox.Add(ctx, tx, o.cancelled())
+		if err := s.outbox.Add(ctx, tx, o.cancelled()); err != nil {
+			return err
+		}
+		return s.releaseHeld(ctx, tx, &o, o.CancelledAt) // no payment will be taken any more: a person must look
 	})
-}
-
-// PaymentExceptions returns up to limit announcements of the provider that
-// wait for somebody, oldest first, behind the id after.
-func (s *Service) PaymentExceptions(ctx context.Context, after int64, limit int) ([]Exception, error) {
-	return waitingExceptions(ctx, s.pool, after, limit)
 }
 
 // now is the time as PostgreSQL can store it: what an event says of a moment

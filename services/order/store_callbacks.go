@@ -1,7 +1,6 @@
 package order
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -15,8 +14,10 @@ const sqlRecordCallback = `
 INSERT INTO payment_callback (callback_id, order_id, body, received_at) VALUES (@callback_id, @order_id, @body, @received_at)
 ON CONFLICT (callback_id) DO NOTHING`
 
+// sqlCallback compares with the hash once retention has erased the body.
 const sqlCallback = `
-SELECT body, result, reason FROM payment_callback WHERE callback_id = $1`
+SELECT CASE WHEN body_sha256 IS NULL THEN body = $2 ELSE body_sha256 = sha256($2::bytea) END, result, reason
+  FROM payment_callback WHERE callback_id = $1`
 
 // recordCallback keeps a callback as it was received. If its id is known it
 // returns what was made of the first one, and whether this one is the same;
@@ -32,11 +33,10 @@ func recordCallback(ctx context.Context, tx pgx.Tx, cb Callback, at time.Time) (
 		return nil, false, nil
 	}
 	known = new(Outcome)
-	var body []byte
-	if err := tx.QueryRow(ctx, sqlCallback, cb.ID).Scan(&body, &known.Result, &known.Reason); err != nil {
+	if err := tx.QueryRow(ctx, sqlCallback, cb.ID, cb.Body).Scan(&same, &known.Result, &known.Reason); err != nil {
 		return nil, false, fmt.Errorf("read recorded callback: %w", err)
 	}
-	return known, bytes.Equal(body, cb.Body), nil
+	return known, same, nil
 }
 
 const sqlSettleCallback = `
@@ -100,6 +100,7 @@ type Exception struct {
 	Occurrences int64
 	FirstSeenAt time.Time
 	LastSeenAt  time.Time
+	SettledAt   *time.Time // by a person
 }
 
 // ExceptionState says who has to act.
@@ -110,6 +111,7 @@ const (
 	ExceptionOpen    ExceptionState = "open"    // a person: money has moved and no order shows it
 	ExceptionHeld    ExceptionState = "held"    // nobody yet: it is applied when its payment is announced
 	ExceptionApplied ExceptionState = "applied" // nobody: it was held and has been applied
+	ExceptionSettled ExceptionState = "settled" // nobody: a person has dealt with it
 )
 
 const sqlKeepException = `
@@ -135,48 +137,53 @@ func keepException(ctx context.Context, tx pgx.Tx, cb Callback, state ExceptionS
 	return nil
 }
 
-// sqlHeldRefunds needs no lock of its own: every refund of an order is held
-// and released under the lock of the order's row.
+// sqlHeldRefunds returns the refunds of an order that are of no payment yet,
+// whatever payment they name: those of another one than the order gets can
+// never be applied, and must not wait for ever. A refund is held and released
+// under the lock of the order's row; a person settles it without, hence the
+// lock on its own.
 const sqlHeldRefunds = `
-SELECT exception_id, refund_id, payment_id, amount, currency, provider_at
+SELECT exception_id, refund_id, payment_id, amount, currency, provider_at, state = 'settled'
   FROM payment_exception
- WHERE order_id = $1 AND payment_id = $2 AND state = 'held'
- ORDER BY exception_id`
+ WHERE order_id = $1 AND reason = 'refund_before_payment' AND state IN ('held', 'settled')
+ ORDER BY exception_id
+   FOR UPDATE`
 
 // A heldRefund came before its payment.
 type heldRefund struct {
 	exceptionID int64
 	refund      Refund
+	settled     bool // a person has ended the waiting
 }
 
-func heldRefunds(ctx context.Context, tx pgx.Tx, orderID, paymentID string) ([]heldRefund, error) {
-	rows, _ := tx.Query(ctx, sqlHeldRefunds, orderID, paymentID)
+func heldRefunds(ctx context.Context, tx pgx.Tx, orderID string) ([]heldRefund, error) {
+	rows, _ := tx.Query(ctx, sqlHeldRefunds, orderID)
 	held, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (heldRefund, error) {
 		var h heldRefund
 		err := row.Scan(&h.exceptionID, &h.refund.ID, &h.refund.PaymentID,
-			&h.refund.Amount.Amount, &h.refund.Amount.Currency, &h.refund.At)
+			&h.refund.Amount.Amount, &h.refund.Amount.Currency, &h.refund.At, &h.settled)
 		return h, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read held refunds of payment %s: %w", paymentID, err)
+		return nil, fmt.Errorf("read held refunds of order %s: %w", orderID, err)
 	}
 	return held, nil
 }
 
-const sqlSettleException = `
-UPDATE payment_exception SET state = $2 WHERE exception_id = $1`
+const sqlApplyException = `
+UPDATE payment_exception SET state = 'applied' WHERE exception_id = $1`
 
 // sqlReopenException cannot meet the unique claim: the same claim with the new
-// reason could only have come while the order was paid, and then it was not
-// held.
+// reason could only have come while the order was paid or cancelled, and then
+// it was not held.
 const sqlReopenException = `
-UPDATE payment_exception SET state = 'open', reason = $2, explanation = $3 WHERE exception_id = $1`
+UPDATE payment_exception SET state = 'open', reason = $2, explanation = $3, settled_at = NULL WHERE exception_id = $1`
 
 // settleHeld ends the waiting of a held refund: applied if why is nil, and
 // otherwise an open exception with another reason than before.
 func settleHeld(ctx context.Context, tx pgx.Tx, h heldRefund, why *Refusal) (err error) {
 	if why == nil {
-		_, err = tx.Exec(ctx, sqlSettleException, h.exceptionID, ExceptionApplied)
+		_, err = tx.Exec(ctx, sqlApplyException, h.exceptionID)
 	} else {
 		_, err = tx.Exec(ctx, sqlReopenException, h.exceptionID, why.Reason, why.Explanation)
 	}
@@ -184,37 +191,4 @@ func settleHeld(ctx context.Context, tx pgx.Tx, h heldRefund, why *Refusal) (err
 		return fmt.Errorf("settle held refund %s: %w", h.refund.ID, err)
 	}
 	return nil
-}
-
-const sqlExceptions = `
-SELECT exception_id, state, reason, explanation, kind, order_id, payment_id, refund_id, amount, currency,
-       provider_at, callback_id, occurrences, first_seen_at, last_seen_at
-  FROM payment_exception
- WHERE exception_id > $1 AND state IN ('open', 'held')
- ORDER BY exception_id
- LIMIT $2`
-
-// waitingExceptions returns up to limit exceptions that wait for somebody,
-// those that have waited longest first, behind the id after.
-func waitingExceptions(ctx context.Context, q querier, after int64, limit int) ([]Exception, error) {
-	rows, _ := q.Query(ctx, sqlExceptions, after, limit)
-	exceptions, err := pgx.CollectRows(rows, scanException)
-	if err != nil {
-		return nil, fmt.Errorf("list payment exceptions: %w", err)
-	}
-	return exceptions, nil
-}
-
-const sqlOrderExceptions = `
-SELECT exception_id, state, reason, explanation, kind, order_id, payment_id, refund_id, amount, currency,
-       provider_at, callback_id, occurrences, first_seen_at, last_seen_at
-  FROM payment_exception
- WHERE order_id = $1 AND state IN ('open', 'held')
- ORDER BY exception_id`
-
-func scanException(row pgx.CollectableRow) (Exception, error) {
-	var e Exception
-	err := row.Scan(&e.ID, &e.State, &e.Reason, &e.Explanation, &e.Kind, &e.OrderID, &e.PaymentID, &e.RefundID,
-		&e.Amount.Amount, &e.Amount.Currency, &e.ProviderAt, &e.CallbackID, &e.Occurrences, &e.FirstSeenAt, &e.LastSeenAt)
-	return e, err
 }

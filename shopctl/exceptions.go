@@ -1,0 +1,157 @@
+package shopctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"orderpaid/platform/opsapi"
+)
+
+// ExceptionsList shows exceptions.
+type ExceptionsList struct {
+	Services
+	Service string `help:"Only those of this service. Defaults to all."`
+	State   string `enum:"waiting,open,held,applied,settled,any" default:"waiting" help:"open (a person must act), held (waits for its payment), waiting (both), applied, settled or any. Defaults to waiting."`
+	Order   string `help:"Only those about this order."`
+	Limit   int    `default:"100" help:"Most lines for each service. Defaults to 100."`
+}
+
+// Help is printed below the flags.
+func (ExceptionsList) Help() string {
+	return `The payment provider announced it and no order can follow: a wrong amount, a second payment, a refund without its payment.
+Money may have moved.
+
+Example: shopctl exceptions list`
+}
+
+// ownedException is an exception with its service.
+type ownedException struct {
+	Service string `json:"service"`
+	opsapi.Exception
+}
+
+// Run prints a line for each.
+func (c ExceptionsList) Run(ctx context.Context, out io.Writer) error {
+	clients, err := c.clients(c.Service)
+	if err != nil {
+		return err
+	}
+	state := c.State
+	if state == "any" {
+		state = ""
+	}
+	all := []ownedException{}
+	var rows [][]string
+	var errs []error
+	for _, client := range clients {
+		page, err := client.Exceptions(ctx, state, c.Order, "", c.Limit)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, e := range page.Items {
+			all = append(all, ownedException{client.Service(), e})
+			rows = append(rows, []string{fmt.Sprintf("%s/%d", client.Service(), e.ExceptionID), e.State, e.Reason, e.Kind, e.Key,
+				e.About["payment_id"], e.About["amount"], fmt.Sprint(e.Occurrences), moment(&e.LastSeenAt), e.Says})
+		}
+	}
+	if c.JSON {
+		return errors.Join(append(errs, printJSON(out, all))...)
+	}
+	return errors.Join(append(errs, table(out, "id\tstate\treason\tannounced\tabout\tpayment\tamount\ttimes\tlast\tsays", rows))...)
+}
+
+// ExceptionsShow shows one with its history.
+type ExceptionsShow struct {
+	Services
+	ID string `arg:"" help:"The exception: order/12."`
+}
+
+// Help is printed below the flags.
+func (ExceptionsShow) Help() string {
+	return `What the provider sent is shown without its values: they may be personal.
+
+Example: shopctl exceptions show order/12`
+}
+
+// Run prints it.
+func (c ExceptionsShow) Run(ctx context.Context, out io.Writer) error {
+	service, id, err := splitRef(c.ID)
+	if err != nil {
+		return err
+	}
+	client, err := c.client(service)
+	if err != nil {
+		return err
+	}
+	e, err := client.Exception(ctx, id)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(out, e)
+	}
+	rows := [][]string{{"state", e.State}, {"reason", e.Reason + ": " + e.Says}, {"announced", e.Kind}, {"about", e.Key}}
+	for _, name := range slices.Sorted(maps.Keys(e.About)) {
+		rows = append(rows, []string{name, e.About[name]})
+	}
+	rows = append(rows, []string{"times", fmt.Sprint(e.Occurrences)}, []string{"first seen", moment(&e.FirstSeenAt)},
+		[]string{"last seen", moment(&e.LastSeenAt)}, []string{"settled", moment(e.SettledAt)}, []string{"payload", fmt.Sprintf("%d bytes", e.Bytes)})
+	if err := table(out, c.ID+"\t", rows); err != nil {
+		return err
+	}
+	if len(e.Masked) > 0 {
+		if err := printJSON(out, e.Masked); err != nil {
+			return err
+		}
+	}
+	var actions [][]string
+	for _, a := range e.Actions {
+		actions = append(actions, []string{moment(&a.At), a.Actor, a.Action, a.Reason})
+	}
+	return table(out, "at\twho\tdid\tbecause", actions)
+}
+
+// ExceptionsSettle ends exceptions.
+type ExceptionsSettle struct {
+	Services
+	Reason
+	IDs []string `arg:"" name:"ids" help:"Exceptions, such as order/12."`
+}
+
+// Help is printed below the flags.
+func (ExceptionsSettle) Help() string {
+	return `Settling moves no money and changes no order: do first what is to be done, with the provider. The rows stay, with your name
+and your reason, and the same announcement does not open them again. A held refund that was settled is opened again if its
+payment is announced after all.
+
+Example: shopctl exceptions settle order/12 --reason "paid twice; the provider has paid one back, their case 4711"`
+}
+
+// Run says how many were settled.
+func (c ExceptionsSettle) Run(ctx context.Context, out io.Writer) error {
+	groups, err := byService(c.IDs)
+	if err != nil {
+		return err
+	}
+	for _, service := range slices.Sorted(maps.Keys(groups)) {
+		client, err := c.client(service)
+		if err != nil {
+			return err
+		}
+		changed, err := client.SettleExceptions(ctx, opsapi.ExceptionSelection{IDs: groups[service], Reason: c.Reason.Reason})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s: %d settled", service, changed.Changed)
+		if rest := len(groups[service]) - changed.Changed; rest > 0 {
+			fmt.Fprintf(out, "; %d did not wait for anybody", rest)
+		}
+		fmt.Fprintln(out)
+	}
+	return nil
+}
