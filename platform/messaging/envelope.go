@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -45,7 +45,7 @@ type Kind struct {
 type Payload interface{ Kind() Kind }
 
 // String returns the name under which contracts/ holds the schema: OrderPaid.v1.
-func (k Kind) String() string { return fmt.Sprintf("%s.v%d", k.Type, k.Version) }
+func (k Kind) String() string { return k.Type + ".v" + strconv.Itoa(k.Version) }
 
 // Subject returns where an event of this kind and shard is published:
 // shop.events.<context>.<Type>.v<version>.p<shard>.
@@ -173,17 +173,36 @@ func (e *Envelope) check() error {
 	return nil
 }
 
-var identifierPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,63}$`)
-
 // identifier reports whether s can be a token of a subject and a label of a
-// metric: no dots, blanks or wildcards.
-func identifier(s string) bool { return identifierPattern.MatchString(s) }
-
-var traceParentPattern = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+// metric: a letter, then letters, digits and underscores, 64 at most.
+func identifier(s string) bool {
+	if len(s) == 0 || len(s) > 64 {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z':
+		case i > 0 && (c == '_' || '0' <= c && c <= '9'):
+		default:
+			return false
+		}
+	}
+	return true
+}
 
 // validTraceParent keeps rubbish, and line breaks above all, out of headers.
 // https://www.w3.org/TR/trace-context/#traceparent-header
 func validTraceParent(s string) bool {
-	return traceParentPattern.MatchString(s) &&
+	return len(s) == 55 && s[:3] == "00-" && s[35] == '-' && s[52] == '-' &&
+		lowerHex(s[3:35]) && lowerHex(s[36:52]) && lowerHex(s[53:]) &&
 		s[3:35] != "00000000000000000000000000000000" && s[36:52] != "0000000000000000"
+}
+
+func lowerHex(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
 }

@@ -18,6 +18,7 @@ import (
 type item struct {
 	deliveries []Delivery // more than one if the group holds the event twice
 	env        Envelope
+	kind       string // its name, OrderPaid.v1
 	handler    handler
 	data       any
 	result     string // for the inbox row
@@ -123,15 +124,16 @@ func (c *Consumer) openOne(d Delivery) (opened *item, env Envelope, err error) {
 	if err != nil {
 		return nil, env, err
 	}
-	h, ok := c.handlers[env.name()]
+	kind := env.name()
+	h, ok := c.handlers[kind]
 	if !ok {
-		return nil, env, Permanent(Coded("unknown_kind", fmt.Errorf("this consumer does not handle %s", env.name())))
+		return nil, env, Permanent(Coded("unknown_kind", fmt.Errorf("this consumer does not handle %s", kind)))
 	}
 	data, err := h.decode(env.Data)
 	if err != nil {
 		return nil, env, Permanent(Coded("bad_data", err))
 	}
-	return &item{deliveries: []Delivery{d}, env: env, handler: h, data: data, result: "applied", replay: d.Header(replayHeader)}, env, nil
+	return &item{deliveries: []Delivery{d}, env: env, kind: kind, handler: h, data: data, result: "applied", replay: d.Header(replayHeader)}, env, nil
 }
 
 // contentionRetries is how often a group that lost against other transactions
@@ -247,11 +249,11 @@ func steps(items []*item) [][]*item {
 		if it.skipped {
 			continue
 		}
-		step, ok := ofKind[it.env.name()]
+		step, ok := ofKind[it.kind]
 		if last, held := ofAggregate[it.aggregate()]; !ok || held && last > step {
 			out = append(out, nil)
 			step = len(out) - 1
-			ofKind[it.env.name()] = step
+			ofKind[it.kind] = step
 		}
 		out[step] = append(out[step], it)
 		ofAggregate[it.aggregate()] = step
@@ -277,13 +279,13 @@ func (c *Consumer) answer(ctx context.Context, items []*item) error {
 			c.comeAgain(it, c.cfg.RetryDelayMax/4)
 			continue
 		}
-		c.meters.done(ctx, it)
 		for _, d := range it.deliveries {
 			if err := d.Ack(); err != nil { // committed all the same: the inbox absorbs the redelivery
 				c.cfg.Logger.Warn("acknowledgement not sent; the event will come again", "event_id", it.env.EventID, "error", err)
 			}
 		}
 	}
+	c.meters.done(ctx, items...)
 	return nil
 }
 

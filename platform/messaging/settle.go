@@ -19,8 +19,8 @@ import (
 func (l *relayLane) settle(ctx context.Context, batch batchLease, rows []pendingRow, receipts []Receipt) (moved int, err error) {
 	var stored markRows
 	var broken error
+	l.meters.published(ctx, receipts)
 	for i, receipt := range receipts {
-		l.meters.published(ctx, receipt)
 		switch {
 		case receipt.Err == nil:
 			stored.add(&rows[i], receipt)
@@ -131,9 +131,11 @@ func (l *relayLane) chooseHeld(rows []pendingRow, receipts []Receipt, othersStor
 	blocked := map[string]bool{}
 	for i := range rows {
 		row, err := &rows[i], receipts[i].Err
+		if err == nil {
+			continue
+		}
 		key := row.AggregateType + "/" + row.AggregateID
 		switch {
-		case err == nil:
 		case row.Held || blocked[key]:
 			blocked[key] = true
 			held.add(row, 0, "behind", row.Attempts, -1, "an earlier event of this aggregate is held")

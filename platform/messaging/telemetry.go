@@ -62,15 +62,22 @@ func (m relayMeters) called(ctx context.Context, messages []Message, took time.D
 	}
 }
 
-func (m relayMeters) published(ctx context.Context, receipt Receipt) {
-	m.attempts.Add(ctx, 1, metric.WithAttributes(m.database, attribute.String("result", receiptResult(receipt))))
+// published counts a batch by what became of its events: one label set for
+// each result, not for each event.
+func (m relayMeters) published(ctx context.Context, receipts []Receipt) {
+	results := map[string]int64{}
+	for i := range receipts {
+		results[receiptResult(receipts[i])]++
+	}
+	for result, n := range results {
+		m.attempts.Add(ctx, n, metric.WithAttributes(m.database, attribute.String("result", result)))
+	}
 }
 
 func (m relayMeters) marked(ctx context.Context, createdAt []time.Time) {
 	now := time.Now()
-	attrs := metric.WithAttributeSet(attribute.NewSet(m.database))
 	for _, t := range createdAt {
-		m.lag.Record(ctx, max(0, now.Sub(t).Seconds()), attrs) // never negative, whatever the clocks say
+		m.lag.Record(ctx, max(0, now.Sub(t).Seconds()), m.of) // never negative, whatever the clocks say
 	}
 }
 
@@ -147,18 +154,37 @@ func newConsumerMeters(provider metric.MeterProvider, consumer string) (consumer
 	return m, errors.Join(errs[:]...)
 }
 
-func (m consumerMeters) done(ctx context.Context, it *item) {
-	kind := attribute.String("kind", it.env.name())
-	traffic := attribute.String("traffic", "live")
-	if it.replay != "" {
-		traffic = attribute.String("traffic", "replay")
+// An outcome is what one series of shop_consumer_events counts.
+type outcome struct{ kind, traffic, result string }
+
+// done counts what came to its end, a group at a time: label sets are made for
+// each outcome and not for each event.
+func (m consumerMeters) done(ctx context.Context, items ...*item) {
+	outcomes, ofKind := map[outcome]int64{}, map[string]metric.MeasurementOption{}
+	now := time.Now()
+	for _, it := range items {
+		if it.waiting {
+			continue
+		}
+		traffic := "live"
+		if it.replay != "" {
+			traffic = "replay"
+		}
+		outcomes[outcome{it.kind, traffic, it.result}]++
+		if copies := len(it.deliveries) - 1; copies > 0 {
+			outcomes[outcome{it.kind, traffic, "duplicate"}] += int64(copies)
+		}
+		if it.skipped || it.replay != "" { // a replay says nothing about how fresh effects are
+			continue
+		}
+		if ofKind[it.kind] == nil {
+			ofKind[it.kind] = metric.WithAttributes(m.consumer, attribute.String("kind", it.kind))
+		}
+		m.age.Record(ctx, max(0, now.Sub(it.env.OccurredAt).Seconds()), ofKind[it.kind])
 	}
-	m.events.Add(ctx, 1, metric.WithAttributes(m.consumer, kind, traffic, attribute.String("result", it.result)))
-	if dup := int64(len(it.deliveries) - 1); dup > 0 {
-		m.events.Add(ctx, dup, metric.WithAttributes(m.consumer, kind, traffic, attribute.String("result", "duplicate")))
-	}
-	if !it.skipped && it.replay == "" { // a replay says nothing about how fresh effects are
-		m.age.Record(ctx, max(0, time.Since(it.env.OccurredAt).Seconds()), metric.WithAttributes(m.consumer, kind))
+	for o, n := range outcomes {
+		m.events.Add(ctx, n, metric.WithAttributes(m.consumer, attribute.String("kind", o.kind),
+			attribute.String("traffic", o.traffic), attribute.String("result", o.result)))
 	}
 }
 
