@@ -19,6 +19,10 @@ var httpPorts = map[string]int{"order": 8080, "points": 8081, "notify": 8082, "s
 
 const smtpPort = 2525
 
+// relayOpsPort is where the first relay's listener for operators is, if that
+// is free; the others' are above.
+const relayOpsPort = 9085
+
 // databaseConns bounds each pool of a service. Every session is a process of
 // 3 MB or more, and all of this has to fit beside what people have open anyway.
 const databaseConns = "3"
@@ -108,10 +112,11 @@ func (s *Stack) relaySpec(process string) (Spec, error) {
 	for _, service := range producers {
 		databases = append(databases, service+"="+s.DSN(Database(service), relayRole))
 	}
-	ops, err := s.address(0)
+	ops, err := s.address(relayOpsPort + len(s.RelayURL))
 	if err != nil {
 		return Spec{}, err
 	}
+	s.RelayURL[process] = "http://" + ops
 	return s.spec(process, "relay", ops, []string{"RELAY_DATABASES=" + strings.Join(databases, " "), "NATS_URL=" + s.NATSURL})
 }
 

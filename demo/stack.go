@@ -38,6 +38,7 @@ type Stack struct {
 	WebhookSecret string            // what the payment provider signs with
 	URL           map[string]string // base URLs of the services and of the sim, by name
 	OpsURL        map[string]string // base URLs of the services' listeners for operators, by name
+	RelayURL      map[string]string // … of the relays, which only tell of their health and metrics
 	Tokens        Tokens            // who may use those
 
 	addr, opsAddr map[string]string // the same as host:port
@@ -63,7 +64,7 @@ func Up(ctx context.Context, cfg StackConfig) (*Stack, error) {
 	if cfg.Notice == nil {
 		cfg.Notice = func(string) {}
 	}
-	s := &Stack{cfg: cfg, URL: map[string]string{}, OpsURL: map[string]string{}, addr: map[string]string{}, opsAddr: map[string]string{}, ports: addressPicker{taken: map[int]bool{}}}
+	s := &Stack{cfg: cfg, URL: map[string]string{}, OpsURL: map[string]string{}, RelayURL: map[string]string{}, addr: map[string]string{}, opsAddr: map[string]string{}, ports: addressPicker{taken: map[int]bool{}}}
 	var err error
 	if s.Supervisor, err = NewSupervisor(filepath.Join(cfg.Dir, "log"), cfg.Notice); err != nil {
 		return s, err

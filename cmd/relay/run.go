@@ -22,11 +22,12 @@ import (
 )
 
 type config struct {
-	Databases map[string]process.Secret `name:"database" env:"RELAY_DATABASES" mapsep:" " required:"" placeholder:"NAME=URL" help:"An outbox to relay, under the name that its service is known by. Repeat it, or separate several with spaces. The role needs no more than the outbox and the relays' leases."`
-	NATSURL   process.Secret            `name:"nats-url" env:"NATS_URL" default:"nats://127.0.0.1:4222" placeholder:"URL" help:"The broker. Defaults to nats://127.0.0.1:4222."`
-	OpsAddr   string                    `name:"ops-addr" env:"OPS_ADDR" default:"127.0.0.1:9080" placeholder:"HOST:PORT" help:"Where /livez, /readyz and /metrics listen; keep it private. Defaults to 127.0.0.1:9080."`
-	Lease     time.Duration             `name:"lease" env:"RELAY_LEASE" default:"10s" help:"How long the shards of a relay that died stay with it. Defaults to 10s; at least 1s."`
-	Batch     int                       `name:"batch" env:"RELAY_BATCH" default:"1000" help:"Most events in one batch. Defaults to 1000, which is what JetStream takes."`
+	Databases       map[string]process.Secret `name:"database" env:"RELAY_DATABASES" mapsep:" " required:"" placeholder:"NAME=URL" help:"An outbox to relay, under the name that its service is known by. Repeat it, or separate several with spaces. The role needs no more than the outbox and the relays' leases."`
+	NATSURL         process.Secret            `name:"nats-url" env:"NATS_URL" default:"nats://127.0.0.1:4222" placeholder:"URL" help:"The broker. Defaults to nats://127.0.0.1:4222."`
+	OpsAddr         string                    `name:"ops-addr" env:"OPS_ADDR" default:"127.0.0.1:9080" placeholder:"HOST:PORT" help:"Where /livez, /readyz and /metrics listen; keep it private. Defaults to 127.0.0.1:9080."`
+	Lease           time.Duration             `name:"lease" env:"RELAY_LEASE" default:"10s" help:"How long the shards of a relay that died stay with it. Defaults to 10s; at least 1s."`
+	TraceParentMode string                    `name:"trace-parent-mode" env:"TRACE_PARENT_MODE" enum:"link,child" default:"link" help:"How the publishing of events refers to the traces that created them: link or child, as for the services. Defaults to link."`
+	Batch           int                       `name:"batch" env:"RELAY_BATCH" default:"1000" help:"Most events in one batch. Defaults to 1000, which is what JetStream takes."`
 }
 
 // Validate finds, before anything is opened, what could not work.
@@ -68,7 +69,7 @@ func run(ctx context.Context, cfg config) error {
 			return fmt.Errorf("listen for wake-ups of %s: %w", name, err)
 		}
 		defer stopWaking()
-		relay, err := messaging.NewRelay(pool, broker, messaging.RelayConfig{Database: name, Lease: cfg.Lease, Batch: cfg.Batch, Wake: wake})
+		relay, err := messaging.NewRelay(pool, broker, messaging.RelayConfig{Database: name, Lease: cfg.Lease, Batch: cfg.Batch, Wake: wake, TraceParent: cfg.TraceParentMode})
 		if err != nil {
 			return err
 		}

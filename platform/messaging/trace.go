@@ -63,6 +63,10 @@ func (t tracing) start(ctx context.Context, name string, kind trace.SpanKind, n 
 	return ctx, span
 }
 
+// SpanContext returns the trace context in which the event was made, for links
+// from what is done because of it. It is invalid if the event carries none.
+func (m Meta) SpanContext() trace.SpanContext { return contextOf(m.TraceParent) }
+
 // contextOf reads a trace context as an envelope holds it; rubbish is none.
 func contextOf(traceParent string) trace.SpanContext {
 	if !validTraceParent(traceParent) {

@@ -19,10 +19,11 @@ type boardMeters struct {
 	messages, bytes, maxBytes, lag metric.Int64ObservableGauge
 	pending, inFlight, redelivered metric.Int64ObservableGauge
 	silent                         metric.Int64ObservableGauge
+	oldest                         metric.Float64ObservableGauge
 }
 
 func newBoardMeters(meter metric.Meter) (m boardMeters, err error) {
-	var errs [10]error
+	var errs [11]error
 	m.orders, errs[0] = meter.Int64ObservableGauge("shop_board_orders",
 		metric.WithDescription("Orders by how far they are: paid, credited, mailed, indexed, unfinished; lost and duplicated must stay 0."))
 	m.unfinished, errs[1] = meter.Float64ObservableGauge("shop_board_oldest_unfinished", metric.WithUnit("s"),
@@ -36,6 +37,8 @@ func newBoardMeters(meter metric.Meter) (m boardMeters, err error) {
 	m.inFlight, errs[7] = meter.Int64ObservableGauge("shop_durable_in_flight", metric.WithDescription("Events given and not acknowledged."))
 	m.redelivered, errs[8] = meter.Int64ObservableGauge("shop_durable_redelivered", metric.WithDescription("Of these, given more than once."))
 	m.silent, errs[9] = meter.Int64ObservableGauge("shop_service_silent", metric.WithDescription("1 while a service's ops API, or the broker, does not answer."))
+	m.oldest, errs[10] = meter.Float64ObservableGauge("shop_durable_oldest", metric.WithUnit("s"),
+		metric.WithDescription("Since the stream got the oldest event that a consumer has not acknowledged."))
 	return m, errors.Join(errs[:]...)
 }
 
@@ -49,7 +52,7 @@ func (s *Service) observeBoard(provider metric.MeterProvider) (metric.Registrati
 	return meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		m.observe(o, s.board.Load())
 		return nil
-	}, m.orders, m.unfinished, m.messages, m.bytes, m.maxBytes, m.lag, m.pending, m.inFlight, m.redelivered, m.silent)
+	}, m.orders, m.unfinished, m.messages, m.bytes, m.maxBytes, m.lag, m.pending, m.inFlight, m.redelivered, m.silent, m.oldest)
 }
 
 func (m boardMeters) observe(o metric.Observer, b *Board) {
@@ -70,6 +73,11 @@ func (m boardMeters) observe(o metric.Observer, b *Board) {
 		o.ObserveInt64(m.pending, int64(c.Pending), of)
 		o.ObserveInt64(m.inFlight, int64(c.InFlight), of)
 		o.ObserveInt64(m.redelivered, int64(c.Redelivered), of)
+		age := 0.0
+		if !c.OldestAt.IsZero() {
+			age = max(0, b.At.Sub(c.OldestAt).Seconds()) // by two clocks
+		}
+		o.ObserveFloat64(m.oldest, age, of)
 	}
 	for _, service := range b.Services {
 		o.ObserveInt64(m.silent, one(service.Silent), metric.WithAttributes(attribute.String("service", service.Name)))

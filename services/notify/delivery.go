@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"orderpaid/platform/faults"
 	"orderpaid/platform/messaging"
@@ -44,10 +45,15 @@ type DeliveryConfig struct {
 	// the mailer's timeout. Defaults to the default timeout and 5 s.
 	Lease time.Duration
 
-	// Meters and Logger default to the global OpenTelemetry provider and to
-	// slog.Default.
-	Meters metric.MeterProvider
-	Logger *slog.Logger
+	// TraceParent is how the span of a mail refers to the trace of the payment,
+	// as in [messaging.ConsumerConfig]. Defaults to "link".
+	TraceParent string
+
+	// Meters, Tracers and Logger default to the global OpenTelemetry providers
+	// and to slog.Default.
+	Meters  metric.MeterProvider
+	Tracers trace.TracerProvider
+	Logger  *slog.Logger
 }
 
 func (c DeliveryConfig) withDefaults() DeliveryConfig {
@@ -58,6 +64,9 @@ func (c DeliveryConfig) withDefaults() DeliveryConfig {
 	c.Lease = cmp.Or(c.Lease, defaultSendTimeout+leaseMargin)
 	if c.Meters == nil {
 		c.Meters = otel.GetMeterProvider()
+	}
+	if c.Tracers == nil {
+		c.Tracers = otel.GetTracerProvider()
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
@@ -205,6 +214,8 @@ func (d *Delivery) idle(ctx context.Context) {
 func (d *Delivery) deliver(ctx context.Context, c claimed) {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), time.Now().Add(d.cfg.Lease))
 	defer cancel()
+	ctx, span := d.cfg.startSpan(ctx, c)
+	defer span.End()
 	began := time.Now()
 	result := d.attempt(ctx, c)
 	d.meters.attempt(ctx, result.Outcome, time.Since(began))
@@ -212,6 +223,7 @@ func (d *Delivery) deliver(ctx context.Context, c claimed) {
 		d.health.note(result)
 	}
 	step, err := d.settle(ctx, c, result)
+	told(span, result, step)
 	switch {
 	case errors.Is(err, errTaken): // another sender has settled it, or will
 		d.cfg.Logger.Warn("mail was settled by another sender", "notification_id", c.ID, "outcome", result.Outcome)

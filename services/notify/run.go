@@ -138,7 +138,7 @@ func newDelivery(pool *pgxpool.Pool, outbox *messaging.Outbox, cfg Config) (*Del
 	}
 	return NewDelivery(pool, outbox, mailer, DeliveryConfig{
 		From: cfg.MailFrom, ContactDomain: cfg.ContactDomain, Concurrency: cfg.SendConcurrency,
-		Policy: Policy{UnknownRepeats: cfg.UnknownRepeats}, Lease: cfg.SendTimeout + leaseMargin,
+		Policy: Policy{UnknownRepeats: cfg.UnknownRepeats}, Lease: cfg.SendTimeout + leaseMargin, TraceParent: cfg.TraceParentMode,
 	})
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 const sqlInsertTask = `
-INSERT INTO delivery_task (notification_id, order_id, user_id, template, amount, currency, exponent, paid_at, event_id, correlation_id, tenant)
-VALUES (@id, @order_id, @user_id, @template, @amount, @currency, @exponent, @paid_at, @event_id, @correlation_id, @tenant)
+INSERT INTO delivery_task (notification_id, order_id, user_id, template, amount, currency, exponent, paid_at, event_id, correlation_id, tenant, trace_parent)
+VALUES (@id, @order_id, @user_id, @template, @amount, @currency, @exponent, @paid_at, @event_id, @correlation_id, @tenant, @trace_parent)
     ON CONFLICT ON CONSTRAINT delivery_task_once DO NOTHING`
 
 // insertTask queues a mail. It reports false if the order has one of its kind.
@@ -22,7 +22,7 @@ func insertTask(ctx context.Context, tx pgx.Tx, t Task, cause messaging.Meta) (a
 	tag, err := tx.Exec(ctx, sqlInsertTask, pgx.StrictNamedArgs{
 		"id": t.ID, "order_id": t.OrderID, "user_id": t.UserID, "template": t.Template,
 		"amount": t.Total.Amount, "currency": t.Total.Currency, "exponent": t.Total.Exponent, "paid_at": t.PaidAt,
-		"event_id": cause.EventID, "correlation_id": cause.CorrelationID, "tenant": cause.Tenant,
+		"event_id": cause.EventID, "correlation_id": cause.CorrelationID, "tenant": cause.Tenant, "trace_parent": cause.TraceParent,
 	})
 	if err != nil {
 		return false, fmt.Errorf("queue mail for order %s: %w", t.OrderID, err)
@@ -58,7 +58,7 @@ UPDATE delivery_task t
   FROM due LEFT JOIN contact c ON c.user_id = due.user_id
  WHERE t.notification_id = due.notification_id
 RETURNING t.notification_id, t.order_id, t.user_id, t.template, t.amount, t.currency, t.exponent, t.paid_at,
-          t.code, t.attempts, t.unknowns, t.due_at, t.created_at, t.event_id, t.correlation_id, t.tenant,
+          t.code, t.attempts, t.unknowns, t.due_at, t.created_at, t.event_id, t.correlation_id, t.tenant, t.trace_parent,
           coalesce(c.email, ''), coalesce(c.locale, ''), t.claim, due.state = 'sending'`
 
 func claimTasks(ctx context.Context, pool *pgxpool.Pool, limit int, lease time.Duration) ([]claimed, error) {
@@ -68,7 +68,7 @@ func claimTasks(ctx context.Context, pool *pgxpool.Pool, limit int, lease time.D
 	}
 	tasks, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c claimed, err error) {
 		err = row.Scan(&c.ID, &c.OrderID, &c.UserID, &c.Template, &c.Total.Amount, &c.Total.Currency, &c.Total.Exponent, &c.PaidAt,
-			&c.Code, &c.Attempts, &c.Unknowns, &c.DueAt, &c.CreatedAt, &c.cause.EventID, &c.cause.CorrelationID, &c.cause.Tenant,
+			&c.Code, &c.Attempts, &c.Unknowns, &c.DueAt, &c.CreatedAt, &c.cause.EventID, &c.cause.CorrelationID, &c.cause.Tenant, &c.cause.TraceParent,
 			&c.contact.Email, &c.contact.Locale, &c.number, &c.abandoned)
 		c.State, c.contact.UserID = Sending, c.UserID
 		return c, err

@@ -7,9 +7,12 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 )
 
-// Every metric of this package is named here.
+// Every metric and every span of this package is named here.
+
+const scope = "orderpaid/services/notify"
 
 // deliveryMeters are the metrics of sending.
 type deliveryMeters struct {
@@ -18,7 +21,7 @@ type deliveryMeters struct {
 }
 
 func newDeliveryMeters(provider metric.MeterProvider) (deliveryMeters, error) {
-	meter := provider.Meter("orderpaid/services/notify")
+	meter := provider.Meter(scope)
 	var m deliveryMeters
 	var errs [2]error
 	m.attempts, errs[0] = meter.Int64Counter("shop_notify_attempts",
@@ -33,4 +36,23 @@ func (m deliveryMeters) attempt(ctx context.Context, o Outcome, took time.Durati
 	labels := metric.WithAttributes(attribute.String("outcome", string(o)))
 	m.attempts.Add(ctx, 1, labels)
 	m.duration.Record(ctx, took.Seconds(), labels)
+}
+
+// startSpan opens the span of one attempt to send, linked to the trace of the
+// payment that the mail is about, or a part of it.
+func (c DeliveryConfig) startSpan(ctx context.Context, t claimed) (context.Context, trace.Span) {
+	paid := t.cause.SpanContext()
+	if c.TraceParent == "child" && paid.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, paid)
+	}
+	return c.Tracers.Tracer(scope).Start(ctx, "send mail", trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(trace.Link{SpanContext: paid}),
+		trace.WithAttributes(attribute.String("shop.notification_id", t.ID), attribute.Int("shop.attempt", t.Attempts+1)))
+}
+
+// told notes how an attempt ended and, if there will be another, when.
+func told(span trace.Span, r Result, s Step) {
+	span.SetAttributes(attribute.String("shop.outcome", string(r.Outcome)), attribute.String("shop.mail.state", string(s.State)))
+	if s.State == Queued {
+		span.AddEvent("shop.retry", trace.WithAttributes(attribute.String("error.type", s.Code), attribute.Float64("shop.delay_seconds", s.Delay.Seconds())))
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Status is what the server says about the stream and its durables, for
@@ -24,16 +26,18 @@ type Status struct {
 
 // DurableStatus is how far one durable is.
 type DurableStatus struct {
-	Durable     string `json:"durable"`
-	Pending     uint64 `json:"pending"`     // matching messages that were never delivered
-	InFlight    int    `json:"in_flight"`   // delivered and not acknowledged
-	Redelivered int    `json:"redelivered"` // of these, delivered more than once
-	AckFloor    uint64 `json:"ack_floor"`   // stream sequence up to which all is acknowledged
-	Handled     uint64 `json:"handled"`     // deliveries acknowledged so far, one after another
+	Durable     string    `json:"durable"`
+	Pending     uint64    `json:"pending"`            // matching messages that were never delivered
+	InFlight    int       `json:"in_flight"`          // delivered and not acknowledged
+	Redelivered int       `json:"redelivered"`        // of these, delivered more than once
+	OldestAt    time.Time `json:"oldest_at,omitzero"` // when the stream got the first message that is not acknowledged; zero if all are
+	AckFloor    uint64    `json:"ack_floor"`          // stream sequence up to which all is acknowledged
+	Handled     uint64    `json:"handled"`            // deliveries acknowledged so far, one after another
 }
 
 // Status asks the server. It needs the permissions to read the stream's and
-// the consumers' information and no other.
+// the consumers' information; without that to read messages, OldestAt is not
+// known and stays zero.
 func (b *Broker) Status(ctx context.Context) (Status, error) {
 	if !b.nc.IsConnected() {
 		return Status{}, unavailable(errNotConnected)
@@ -54,12 +58,33 @@ func (b *Broker) Status(ctx context.Context) (Status, error) {
 	}
 	list := stream.ListConsumers(ctx)
 	for c := range list.Info() {
-		s.Consumers = append(s.Consumers, DurableStatus{
+		d := DurableStatus{
 			Durable: c.Name, Pending: c.NumPending, InFlight: c.NumAckPending, Redelivered: c.NumRedelivered, AckFloor: c.AckFloor.Stream, Handled: c.AckFloor.Consumer,
-		})
+		}
+		if d.Pending > 0 || d.InFlight > 0 {
+			d.OldestAt = oldest(ctx, stream, c)
+		}
+		s.Consumers = append(s.Consumers, d)
 	}
 	if err := list.Err(); err != nil {
 		return Status{}, fmt.Errorf("read status of durables: %w", err)
 	}
 	return s, nil
+}
+
+// oldest returns when the first message behind a durable's acknowledgements
+// was stored. Nothing is counted for it: the server finds the message by its
+// subjects, of which a durable has a few.
+func oldest(ctx context.Context, stream jetstream.Stream, c *jetstream.ConsumerInfo) (at time.Time) {
+	subjects := c.Config.FilterSubjects
+	if c.Config.FilterSubject != "" {
+		subjects = []string{c.Config.FilterSubject}
+	}
+	for _, subject := range subjects {
+		m, err := stream.GetMsg(ctx, c.AckFloor.Stream+1, jetstream.WithGetMsgSubject(subject))
+		if err == nil && (at.IsZero() || m.Time.Before(at)) {
+			at = m.Time
+		}
+	}
+	return at
 }
