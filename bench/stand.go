@@ -165,6 +165,7 @@ func (d database) open(ctx context.Context, n int) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.AfterConnect = postgres.RegisterTypes
 	return openWith(ctx, cfg, n)
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -40,8 +40,6 @@ type Message struct {
 	TraceParent string    // W3C trace context of the event's creation, or empty
 }
 
-var subjectPattern = regexp.MustCompile(`^shop\.events(\.[A-Za-z0-9_-]+)+$`)
-
 // Check refuses what no broker could store or deliver, before it is sent: an
 // adapter calls it for every message. The error matches [ErrRefused].
 func (m *Message) Check() error {
@@ -50,12 +48,33 @@ func (m *Message) Check() error {
 		return fmt.Errorf("%w: it has no id", ErrRefused)
 	case m.Key == "":
 		return fmt.Errorf("%w: it has no key", ErrRefused)
-	case !subjectPattern.MatchString(m.Subject): // blanks, wildcards, empty tokens, another subject space
+	case !eventSubject(m.Subject): // blanks, wildcards, empty tokens, another subject space
 		return fmt.Errorf("%w: subject %q is not one of an event", ErrRefused, m.Subject)
 	case len(m.Data) > MaxEventBytes:
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrRefused, len(m.Data), MaxEventBytes)
 	}
 	return nil
+}
+
+// eventSubject reports whether s is shop.events. and then tokens of letters,
+// digits, underscores and dashes.
+func eventSubject(s string) bool {
+	tokens, ok := strings.CutPrefix(s, "shop.events.")
+	if !ok {
+		return false
+	}
+	before := byte('.')
+	for i := range len(tokens) {
+		c := tokens[i]
+		switch {
+		case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-':
+		case c == '.' && before != '.':
+		default:
+			return false
+		}
+		before = c
+	}
+	return before != '.'
 }
 
 // Traced reports whether TraceParent may travel as a header. Rubbish may not:

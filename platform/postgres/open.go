@@ -69,7 +69,7 @@ func Open(ctx context.Context, dsn string, cfg Config) (*pgxpool.Pool, error) {
 	pc.MaxConnIdleTime = idleTime
 	pc.HealthCheckPeriod = idleTime / 2
 	pc.PingTimeout = pingTimeout
-	pc.AfterConnect = registerTypes
+	pc.AfterConnect = RegisterTypes
 	// Parameters of queries are personal data; the tracer leaves them out
 	// unless told otherwise.
 	pc.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithDisableAcquireTracer())

@@ -10,9 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// registerTypes changes how a new session reads and writes two types. An array
+// RegisterTypes changes how a new session reads and writes two types: it is
+// [Open]'s AfterConnect, and for pools that are opened in another way. An array
 // type holds a reference to its element, so both of a pair change.
-func registerTypes(_ context.Context, conn *pgx.Conn) error {
+func RegisterTypes(_ context.Context, conn *pgx.Conn) error {
 	// pgx would give times the machine's zone, and then the same row would
 	// render differently on two machines.
 	register(conn, "timestamptz", pgtype.TimestamptzOID, pgtype.TimestamptzArrayOID, &pgtype.TimestamptzCodec{ScanLocation: time.UTC})
