@@ -197,6 +197,7 @@ func rights() (publish, subscribe map[string][]string) {
 	for _, service := range []string{"order", "points", "notify"} {
 		publish["shop.wake."+service] = []string{service}
 	}
+	maps.Copy(publish, replayRights())
 	subscribe = map[string][]string{
 		"shop.events.>":                         nil,
 		"shop.events.order.OrderPaid.v1.*":      nil,
@@ -214,6 +215,29 @@ func rights() (publish, subscribe map[string][]string) {
 		}
 	}
 	return publish, subscribe
+}
+
+// replayRights: a replay reads its own service's kinds, under its own name.
+func replayRights() map[string][]string {
+	rights := map[string][]string{}
+	subs := shopctl.Topology().Subscriptions
+	for _, sub := range subs {
+		process, name := owner(sub.Durable), natsbroker.ReplayConsumer(sub.Durable)
+		rights["$JS.API.CONSUMER.MSG.NEXT.EVENTS."+name] = []string{process}
+		rights["$JS.API.CONSUMER.DELETE.EVENTS."+name] = []string{process}
+		for _, other := range subs {
+			for _, kind := range other.Kinds {
+				create := "$JS.API.CONSUMER.CREATE.EVENTS." + name + "." + kind.Filter()
+				rights[create] = []string{"topology"}
+				if slices.Contains(sub.Kinds, kind) {
+					rights[create] = []string{"topology", process}
+				}
+			}
+		}
+		rights["$JS.API.CONSUMER.CREATE.EVENTS."+name] = []string{"topology"} // it could have any filter
+		rights["$JS.API.CONSUMER.CREATE.EVENTS."+name+".shop.events.>"] = []string{"topology"}
+	}
+	return rights
 }
 
 func TestNobodyCanDoMoreThanHisJob(t *testing.T) {
