@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"orderpaid/platform/faults"
 	"orderpaid/platform/opsapi"
 )
 
@@ -72,6 +73,7 @@ func (f *Fleet) Repair(ctx context.Context, r *Report, cfg RepairConfig) error {
 				return err
 			}
 			if !cfg.DryRun {
+				faults.Hit("reconcile.between_repairs")
 				pause(ctx, time.Duration(len(chunk))*time.Second/time.Duration(cfg.PerSecond))
 			}
 		}

@@ -27,6 +27,7 @@
 //	failure.after_commit_before_ack   a failure committed, the broker does not know
 //	failure.after_retry               a recorded event applied and its row resolved
 //	replay.after_apply_before_done    replayed events applied, their items still open
+//	reconcile.between_repairs         one command of a repair is done, the next not begun
 //	delivery.before_send              a mail is claimed and nothing of it sent
 //	delivery.after_answer             the mail server has answered, the database does not know
 //
