@@ -22,28 +22,32 @@ const (
 type misfortune struct {
 	name string
 	do   func(ctx context.Context) error
+
+	// What a mail server has accepted at this moment may be sent once more:
+	// whoever was to write the answer down is gone, or cannot.
+	mails bool
 }
 
 // chaos lets every kind of process die and freeze, PostgreSQL and NATS
 // included, one after the other for as long as d, and every one of them at
-// least once. It returns how many misfortunes there were. tell is told of each.
-func (s *Stack) chaos(ctx context.Context, d time.Duration, tell func(string)) (done int, err error) {
+// least once. tell is told of each when it begins.
+func (s *Stack) chaos(ctx context.Context, d time.Duration, tell func(misfortune)) error {
 	all := s.misfortunes()
 	turn := time.NewTicker(max(chaosTurn, d/time.Duration(len(all))))
 	defer turn.Stop()
-	for deadline := time.Now().Add(d); done < len(all) || time.Now().Before(deadline); done++ {
+	for done, deadline := 0, time.Now().Add(d); done < len(all) || time.Now().Before(deadline); done++ {
 		what := all[done%len(all)]
-		tell(what.name)
+		tell(what)
 		if err := what.do(ctx); err != nil {
-			return done, fmt.Errorf("chaos: %s: %w", what.name, err)
+			return fmt.Errorf("chaos: %s: %w", what.name, err)
 		}
 		select {
 		case <-ctx.Done():
-			return done, ctx.Err()
+			return ctx.Err()
 		case <-turn.C:
 		}
 	}
-	return done, nil
+	return nil
 }
 
 // misfortunes are all of them, the same kind of process never twice in a row.
@@ -56,13 +60,13 @@ func (s *Stack) misfortunes() []misfortune {
 	}
 	var all []misfortune
 	for _, name := range names {
-		all = append(all, misfortune{"kill -9 " + name, func(context.Context) error { return s.Kill(name) }})
+		all = append(all, misfortune{"kill -9 " + name, func(context.Context) error { return s.Kill(name) }, name == "notify"})
 	}
-	all = append(all, misfortune{"kill -9 a session of PostgreSQL, which restarts all of it", s.crashPostgres})
+	all = append(all, misfortune{"kill -9 a session of PostgreSQL, which restarts all of it", s.crashPostgres, true})
 	for _, name := range names {
-		all = append(all, misfortune{"freeze " + name, func(ctx context.Context) error { return s.freezeProcess(ctx, name) }})
+		all = append(all, misfortune{"freeze " + name, func(ctx context.Context) error { return s.freezeProcess(ctx, name) }, name == "notify"})
 	}
-	return append(all, misfortune{"freeze PostgreSQL", s.freezePostgres})
+	return append(all, misfortune{"freeze PostgreSQL", s.freezePostgres, true})
 }
 
 // crashPostgres ends one session as the kernel would that is out of memory.
@@ -117,34 +121,4 @@ func frozen(ctx context.Context, pids ...int) error {
 	case <-time.After(chaosFreeze):
 	}
 	return nil
-}
-
-// The load under chaos: enough that something is always under way everywhere.
-const (
-	chaosRate    = 120 // orders begun in a second
-	chaosWorkers = 64  // many, because each waits while a part is down
-)
-
-// loadUnderChaos places orders for as long as the chaos lasts.
-func (r *run) loadUnderChaos(ctx context.Context, cfg LoadConfig) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type outcome struct {
-		done int
-		err  error
-	}
-	ended := make(chan outcome, 1)
-	go func() {
-		done, err := r.stack.chaos(ctx, r.Chaos, func(what string) { r.screen.printf("  ! %s", what) })
-		ended <- outcome{done, err}
-	}()
-	started := time.Now()
-	err := Load(ctx, cfg)
-	took := time.Since(started)
-	if err != nil {
-		cancel()
-	}
-	chaos := <-ended
-	r.screen.printf("  %d misfortunes; %d orders in %.1f s, %.0f in a second", chaos.done, cfg.Orders, took.Seconds(), float64(cfg.Orders)/took.Seconds())
-	return errors.Join(err, chaos.err)
 }

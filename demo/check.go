@@ -278,10 +278,13 @@ func (c *checker) stream(audit *StreamAudit, lost []string, facts int) []Result 
 	}
 }
 
+// checkCopies counts mails that came again under the same Message-ID.
+const checkCopies = "mail sink: second copies"
+
 // mails compares the mail sink with the journal: one mail for each paid order,
 // and no second copy of any.
 func (c *checker) mails(byOrder map[string][]string) []Result {
-	mails, copies := newTally("mail sink: paid orders with a mail"), newTally("mail sink: second copies")
+	mails, copies := newTally("mail sink: paid orders with a mail"), newTally(checkCopies)
 	for _, o := range c.expected.orders {
 		want, got := int64(0), byOrder[o.orderID]
 		if o.paid {

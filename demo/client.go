@@ -32,7 +32,7 @@ const answerTimeout = 5 * time.Second
 // Repetitions of a request whose answer was lost.
 const (
 	firstRepeat = 50 * time.Millisecond // doubled each time, up to lastRepeat
-	lastRepeat  = 2 * time.Second
+	lastRepeat  = time.Second
 )
 
 func newClient(shop, issuer, webhookSecret string, journal *Journal) (*client, error) {
@@ -42,7 +42,7 @@ func newClient(shop, issuer, webhookSecret string, journal *Journal) (*client, e
 		return nil, errors.New("the webhook secret is not whsec_ and base64")
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 64
+	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = chaosWorkers, chaosWorkers // a new connection for each request would be most of its cost
 	client := &client{shop: shop, key: key, journal: journal, http: &http.Client{Transport: transport, Timeout: answerTimeout}}
 	client.tokens = newTokens(issuer, client.http)
 	return client, nil

@@ -25,7 +25,8 @@ type LoadConfig struct {
 	Rate    int    // orders begun in a second. Defaults to as many as the shop takes.
 	Seed    uint64 // of everything that is drawn. Defaults to 1.
 
-	Progress func(done int) // called after each order, from many goroutines. Defaults to nothing.
+	Enough   <-chan struct{} // closed when no further order shall begin. Defaults to never.
+	Progress func(done int)  // called after each order, from many goroutines. Defaults to nothing.
 }
 
 func (c LoadConfig) withDefaults() (LoadConfig, error) {
@@ -83,7 +84,7 @@ func Load(ctx context.Context, cfg LoadConfig) (err error) {
 	numbers := make(chan int)
 	g.Go(func() error {
 		defer close(numbers)
-		return paced(ctx, cfg.Rate, cfg.Orders, numbers)
+		return paced(ctx, cfg, numbers)
 	})
 	var done atomic.Int64
 	for range cfg.Workers {
@@ -100,24 +101,27 @@ func Load(ctx context.Context, cfg LoadConfig) (err error) {
 	return g.Wait()
 }
 
-// paced sends 1 to count, at most rate of them in a second.
-func paced(ctx context.Context, rate, count int, numbers chan<- int) error {
-	var beat <-chan time.Time
-	if rate > 0 {
-		ticker := time.NewTicker(time.Second / time.Duration(rate))
-		defer ticker.Stop()
-		beat = ticker.C
-	}
-	for n := 1; n <= count; n++ {
-		if beat != nil {
-			select {
-			case <-beat:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+// paced sends the numbers of the orders, from 1, each not before its time.
+// What the shop holds up is late, and made up for: customers do not go away
+// because a server does.
+func paced(ctx context.Context, cfg LoadConfig, numbers chan<- int) error {
+	started := time.Now()
+	for n := 1; n <= cfg.Orders; n++ {
+		var wait time.Duration
+		if cfg.Rate > 0 {
+			wait = time.Until(started.Add(time.Duration(n) * time.Second / time.Duration(cfg.Rate)))
+		}
+		select {
+		case <-time.After(wait):
+		case <-cfg.Enough:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 		select {
 		case numbers <- n:
+		case <-cfg.Enough:
+			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -23,9 +23,13 @@ const smtpPort = 2525
 // is free; the others' are above.
 const relayOpsPort = 9085
 
-// databaseConns bounds each pool of a service. Every session is a process of
-// 3 MB or more, and all of this has to fit beside what people have open anyway.
-const databaseConns = "3"
+// These bound each pool of a service. Every session is a process of 3 MB or
+// more, and all of this has to fit beside what people have open anyway. A heavy
+// load needs more: commits that wait for the disk together are one sync.
+const (
+	databaseConns     = "3"
+	busyDatabaseConns = "12"
+)
 
 // producers are the services that state events: those whose outboxes are
 // relayed.
@@ -103,8 +107,12 @@ func (s *Stack) serviceSpec(service, process string, env []string) (Spec, error)
 			return Spec{}, err
 		}
 	}
+	conns := databaseConns
+	if s.cfg.Busy {
+		conns = busyDatabaseConns
+	}
 	return s.spec(process, service, ops, append(append(env, s.opsEnv(service)...),
-		"HTTP_ADDR="+http, "DATABASE_CONNS="+databaseConns, "DATABASE_URL="+s.DSN(Database(service), Database(service)), "NATS_URL="+s.NATSURL))
+		"HTTP_ADDR="+http, "DATABASE_CONNS="+conns, "DATABASE_URL="+s.DSN(Database(service), Database(service)), "NATS_URL="+s.NATSURL))
 }
 
 func (s *Stack) relaySpec(process string) (Spec, error) {

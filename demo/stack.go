@@ -21,6 +21,7 @@ type StackConfig struct {
 
 	Relays   int      // how many relay processes. Defaults to 2.
 	AnyPorts bool     // take any free ports, and not the ones that the README names where they are free
+	Busy     bool     // sessions and memory for a heavy load, and not for a machine where other programs are open
 	Unsafe   bool     // PostgreSQL without fsync: for tests that can start again
 	Env      []string // added to the environment of every child
 
@@ -69,7 +70,10 @@ func Up(ctx context.Context, cfg StackConfig) (*Stack, error) {
 	if s.Supervisor, err = NewSupervisor(filepath.Join(cfg.Dir, "log"), cfg.Notice); err != nil {
 		return s, err
 	}
-	s.Env = append([]string{"GOGC=50"}, cfg.Env...) // less memory for some more work: people have other programs open
+	s.Env = cfg.Env
+	if !cfg.Busy {
+		s.Env = append([]string{"GOGC=50"}, cfg.Env...) // less memory for some more work: people have other programs open
+	}
 	for _, step := range []struct {
 		what string
 		do   func(context.Context) error
@@ -127,9 +131,11 @@ func (s *Stack) memory() (footprint, error) { return measureMemory(os.Getpid(), 
 func (s *Stack) build(ctx context.Context) error { return Build(ctx, s.cfg.Root, s.cfg.Bin) }
 
 func (s *Stack) startPostgres(ctx context.Context) error {
-	server, err := StartPostgres(ctx, s.cfg.Root, pgserver.Config{
-		Dir: filepath.Join(s.cfg.Dir, "postgres"), Unsafe: s.cfg.Unsafe, SharedBuffersMB: 16, MaxConnections: 100,
-	})
+	cfg := pgserver.Config{Dir: filepath.Join(s.cfg.Dir, "postgres"), Unsafe: s.cfg.Unsafe, SharedBuffersMB: 16, MaxConnections: 100}
+	if s.cfg.Busy {
+		cfg.SharedBuffersMB, cfg.MaxConnections = 64, 200
+	}
+	server, err := StartPostgres(ctx, s.cfg.Root, cfg)
 	s.postgres = server
 	return err
 }

@@ -31,6 +31,7 @@ func (r *run) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	report.allowCopies(r.copies)
 	r.screen.keep()
 	r.step("until all was done", report.Waited)
 	return r.print(report, cfg.Journal, memory)
