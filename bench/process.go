@@ -91,11 +91,11 @@ func (c *child) awaitReady(ctx context.Context, url string) error {
 	})
 }
 
-// poll calls done until it says so. What it polls must be cheap: the machine
-// is being measured meanwhile.
+// poll asks until the answer is yes. The questions become rarer, a fiftieth of
+// the time so far but never more often than given: to ask a server for its
+// state costs it something, and that must not become a part of what is measured.
 func poll(ctx context.Context, every time.Duration, done func() (bool, error)) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+	began := time.Now()
 	for {
 		ok, err := done()
 		if ok || err != nil {
@@ -104,7 +104,7 @@ func poll(ctx context.Context, every time.Duration, done func() (bool, error)) e
 		select {
 		case <-ctx.Done():
 			return errors.Join(errTooLong, ctx.Err())
-		case <-tick.C:
+		case <-time.After(max(every, time.Since(began)/50)):
 		}
 	}
 }
