@@ -20,7 +20,7 @@ var serviceFiles = []string{"doc.go", "run.go", "http.go", "service.go", "domain
 // operators to see and do, and each file of a single service for something that
 // no other service does.
 var ownFiles = map[string][]string{
-	"order":   {"ops.go", "money.go", "webhook.go", "callback.go", "view.go", "store_callbacks.go", "store_catalogue.go"},
+	"order":   {"ops.go", "money.go", "webhook.go", "callback.go", "view.go", "exceptions.go", "store_callbacks.go", "store_catalogue.go", "store_exceptions.go"},
 	"points":  {"ops.go"},
 	"notify":  {"ops.go", "delivery.go", "smtp.go", "template.go", "health.go", "telemetry.go"},
 	"search":  {"ops.go", "tokenize.go", "rebuild.go", "rebuild_switch.go"},
@@ -229,7 +229,7 @@ func edgeHasNoSQL(t tree) []string {
 // ones of consume.go.
 func transactionsHaveOneRoom(t tree) (findings []string) {
 	for _, f := range t.files {
-		if f.service() == "" || f.isTest() || slices.Contains([]string{"service.go", "callback.go", "delivery.go", "rebuild.go"}, path.Base(f.path)) {
+		if f.service() == "" || f.isTest() || slices.Contains([]string{"service.go", "callback.go", "exceptions.go", "delivery.go", "rebuild.go"}, path.Base(f.path)) {
 			continue
 		}
 		if len(f.calls(func(of, name string) bool { return of == "postgres" && name == "InTx" })) > 0 {

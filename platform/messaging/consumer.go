@@ -2,151 +2,16 @@ package messaging
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/trace"
 )
-
-// ConsumerConfig tunes a [Consumer]. The zero value works.
-type ConsumerConfig struct {
-	// Replica tells the processes of one consumer apart.
-	// Defaults to host name, process id and a random part.
-	Replica string
-
-	// Group is the most events that share one transaction. More is faster
-	// until a transaction holds locks for too long. Defaults to 1000.
-	Group int
-
-	// Lease is how long the active replica keeps its place without renewing.
-	// Defaults to 10 s.
-	Lease time.Duration
-
-	// HandlerTimeout bounds one transaction with all its handlers. A group
-	// that exceeds it is split, so that one slow event costs only itself.
-	// Defaults to 10 s.
-	HandlerTimeout time.Duration
-
-	// RetryDelay is the first delay before an event that failed is tried
-	// again; it doubles with each attempt, with full jitter. Defaults to 500 ms.
-	RetryDelay time.Duration
-
-	// RetryDelayMax bounds that delay. Defaults to 2 min.
-	RetryDelayMax time.Duration
-
-	// RetryAttempts bounds the attempts, and RetryBudget the sum of the
-	// delays, after which an event becomes a dead letter. Time in which the
-	// database is away counts in neither. Default to 20, and to 1 h.
-	RetryAttempts int
-	RetryBudget   time.Duration
-
-	// RetryPoll is how often due retries are looked for. Defaults to 200 ms.
-	RetryPoll time.Duration
-
-	// GapWait is how long a missing version is waited for before its owner is
-	// asked. Defaults to 2 s.
-	GapWait time.Duration
-
-	// Backfill asks the owner for missing versions. Without it they can only
-	// come by themselves. See [Consumer.EveryVersion].
-	Backfill Backfill
-
-	// MaxParked and MaxParkedPerAggregate bound the unresolved rows of this
-	// consumer. Above them, events that would be parked stay with the broker.
-	// Default to 100 000, and to 1000.
-	MaxParked             int
-	MaxParkedPerAggregate int
-
-	// Owner is who looks after this consumer's dead letters, and Runbook where
-	// they read what to do. Both are shown with every dead letter.
-	Owner   string
-	Runbook string
-
-	// DeadLetterSLA is the time within which a dead letter must be dealt with;
-	// later it is overdue, which is an alarm. Defaults to 4 h.
-	DeadLetterSLA time.Duration
-
-	// ExternalEffects says that applying an event leads to something outside
-	// the database, such as a mail. A replay then needs to allow it.
-	ExternalEffects bool
-
-	// ReplayApproval is the largest replay that one person may start alone.
-	// Defaults to 1000 events.
-	ReplayApproval int
-
-	// PayloadKeys seal the payloads of recorded failures. Defaults to none.
-	PayloadKeys *PayloadKeys
-
-	// TraceParent is how the span of a group refers to the traces in which its
-	// events were made: "link", or "child" to be also a part of the first one's,
-	// which shows the whole path as one waterfall. Replays are linked in any
-	// case. Defaults to "link".
-	TraceParent string
-
-	// Logger defaults to slog.Default.
-	Logger *slog.Logger
-
-	// Meters and Tracers default to the global OpenTelemetry providers.
-	Meters  metric.MeterProvider
-	Tracers trace.TracerProvider
-}
-
-// traceChild is the value of [ConsumerConfig.TraceParent] that is not the default.
-const traceChild = "child"
-
-func (c ConsumerConfig) withDefaults(name string) ConsumerConfig {
-	if c.Replica == "" {
-		host, _ := os.Hostname()
-		c.Replica = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), strings.ToLower(rand.Text()[:6]))
-	}
-	setDefault(&c.Group, 1000)
-	setDefault(&c.Lease, 10*time.Second)
-	setDefault(&c.HandlerTimeout, 10*time.Second)
-	setDefault(&c.RetryDelay, 500*time.Millisecond)
-	setDefault(&c.RetryDelayMax, 2*time.Minute)
-	setDefault(&c.RetryAttempts, 20)
-	setDefault(&c.RetryBudget, time.Hour)
-	setDefault(&c.RetryPoll, 200*time.Millisecond)
-	setDefault(&c.GapWait, 2*time.Second)
-	setDefault(&c.MaxParked, 100_000)
-	setDefault(&c.MaxParkedPerAggregate, 1000)
-	setDefault(&c.DeadLetterSLA, 4*time.Hour)
-	setDefault(&c.ReplayApproval, 1000)
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.Meters == nil {
-		c.Meters = otel.GetMeterProvider()
-	}
-	if c.Tracers == nil {
-		c.Tracers = otel.GetTracerProvider()
-	}
-	c.Logger = c.Logger.With("consumer", name)
-	return c
-}
-
-func (c ConsumerConfig) schedule() schedule {
-	return schedule{first: c.RetryDelay, longest: c.RetryDelayMax, attempts: c.RetryAttempts, budget: c.RetryBudget}
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
 
 // A Consumer applies the events of one durable subscription to one database,
 // each with exactly one effect there.
@@ -169,7 +34,10 @@ type Consumer struct {
 	kinds        []Kind
 	everyVersion bool
 	place        *consumerPlace
+	circuit      *circuit
 	work         sync.Mutex  // held while a transaction of this consumer is under way
+	invalid      error       // of the settings
+	lost         atomic.Bool // the durable does not exist
 	troubled     atomic.Bool // there may be unresolved failures that block an aggregate
 	meters       consumerMeters
 	tracing      tracing
@@ -179,16 +47,21 @@ type Consumer struct {
 // name is its identity: the inbox remembers by it, so a consumer that changes
 // its name applies everything again. Register handlers before Run.
 //
-// It panics if the metrics cannot be made, which only a programming error can
-// cause.
+// Settings that [ConsumerConfig.Check] refuses are what Run, Apply and RetryDue
+// return. It panics if the metrics cannot be made, which only a programming
+// error can cause.
 func NewConsumer(name string, pool *pgxpool.Pool, sub Subscriber, cfg ConsumerConfig) *Consumer {
+	invalid := cfg.Check()
+	if invalid != nil {
+		invalid = fmt.Errorf("consumer %s: %w", name, invalid)
+	}
 	cfg = cfg.withDefaults(name)
 	meters, err := newConsumerMeters(cfg.Meters, name)
 	if err != nil {
 		panic(fmt.Sprintf("consumer %s: %v", name, err))
 	}
-	return &Consumer{name: name, pool: pool, sub: sub, cfg: cfg, handlers: map[string]handler{}, meters: meters,
-		tracing: newTracing(cfg.Tracers, cfg.TraceParent), place: newConsumerPlace(pool, name, cfg.Replica, cfg.Lease)}
+	return &Consumer{name: name, invalid: invalid, pool: pool, sub: sub, cfg: cfg, handlers: map[string]handler{}, meters: meters,
+		tracing: newTracing(cfg.Tracers, cfg.TraceParent), place: newConsumerPlace(pool, name, cfg.Replica, cfg.Lease), circuit: newCircuit(cfg)}
 }
 
 // EveryVersion makes the consumer apply each aggregate's events strictly by
@@ -260,8 +133,12 @@ func (h typedHandler[T]) apply(ctx context.Context, tx pgx.Tx, items []*item) er
 
 // Run consumes until ctx is done; the group that is then in work is finished
 // and acknowledged, the place is given up, and Run returns nil. While the
-// database or the broker is away it waits and reads nothing.
+// database or the broker is away it waits and reads nothing. It does not begin
+// with settings that cannot be used.
 func (c *Consumer) Run(ctx context.Context) error {
+	if c.invalid != nil {
+		return c.invalid
+	}
 	defer c.place.leave(context.WithoutCancel(ctx))
 	for failures := 0; ctx.Err() == nil; {
 		err := c.place.take(ctx)
@@ -273,9 +150,33 @@ func (c *Consumer) Run(ctx context.Context) error {
 			failures = 0
 			continue
 		}
-		c.cfg.Logger.Warn("consumer is held up", "failures", failures, "error", err)
+		c.heldUp(failures, err)
 		wait(ctx, backoff(failures, 100*time.Millisecond, 5*time.Second))
 		failures++
+	}
+	return nil
+}
+
+// heldUp tells why nothing is consumed. A durable that is gone does not come
+// back by itself, and everything else looks well meanwhile: that is said
+// louder, and by [Consumer.Ready].
+func (c *Consumer) heldUp(failures int, err error) {
+	if !errors.Is(err, ErrSubscriptionGone) {
+		c.cfg.Logger.Warn("consumer is held up", "failures", failures, "error", err)
+		return
+	}
+	if c.lost.Swap(true) && failures%12 != 0 { // about once a minute
+		return
+	}
+	c.cfg.Logger.Error("the durable does not exist: nothing is consumed until shopctl topology apply makes it again", "error", err)
+}
+
+// Ready returns [ErrSubscriptionGone] while this replica is the active one and
+// its durable does not exist, and nil otherwise. A database or a broker that is
+// away is for their own checks.
+func (c *Consumer) Ready() error {
+	if c.lost.Load() {
+		return fmt.Errorf("durable %s: %w", c.name, ErrSubscriptionGone)
 	}
 	return nil
 }
@@ -286,6 +187,13 @@ func (c *Consumer) consume(ctx context.Context) error {
 	source, err := c.sub.Subscribe(ctx, c.Subscription())
 	if err != nil {
 		return fmt.Errorf("subscribe: %w", err)
+	}
+	if c.lost.Swap(false) { // a new durable begins at the first event: the inbox knows what was applied
+		c.cfg.Logger.Info("the durable exists again")
+	}
+	if s, ok := source.(interface{ AckWait() time.Duration }); ok && s.AckWait() <= c.cfg.HandlerTimeout {
+		c.cfg.Logger.Warn("the durable delivers events again while their handler may still be at work: harmless, and work done twice",
+			"ack_wait", s.AckWait(), "handler_timeout", c.cfg.HandlerTimeout)
 	}
 	defer source.Close() // what was fetched ahead goes back at once
 	active, stop := c.place.keep(ctx)
@@ -318,6 +226,9 @@ func (c *Consumer) consume(ctx context.Context) error {
 func (c *Consumer) fetch(ctx context.Context, source Source, groups chan<- openedGroup) {
 	defer close(groups)
 	for {
+		if left := c.circuit.left(); left > 0 {
+			wait(ctx, left)
+		}
 		deliveries, err := source.Fetch(ctx, c.cfg.Group)
 		if err != nil && ctx.Err() == nil {
 			err = fmt.Errorf("fetch: %w", err)
@@ -344,6 +255,9 @@ func (c *Consumer) fetch(ctx context.Context, source Source, groups chan<- opene
 // the consumer's place for that time, and waits for it while another has it.
 // Replays and tests use it; they so run through the same inbox as everything.
 func (c *Consumer) Apply(ctx context.Context, deliveries ...Delivery) error {
+	if c.invalid != nil {
+		return c.invalid
+	}
 	if err := c.place.take(ctx); err != nil {
 		return err
 	}
@@ -356,6 +270,9 @@ func (c *Consumer) Apply(ctx context.Context, deliveries ...Delivery) error {
 // active replica. It reports whether there was anything; what that releases
 // may be due at once. Run does this all the time; tools and tests call it.
 func (c *Consumer) RetryDue(ctx context.Context) (busy bool, err error) {
+	if c.invalid != nil {
+		return false, c.invalid
+	}
 	if err := c.place.take(ctx); err != nil {
 		return false, err
 	}

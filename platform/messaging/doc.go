@@ -18,13 +18,14 @@
 //
 // The files follow an event through its life: envelope.go (what an event is),
 // outbox.go (staged with the business change), lease.go and relay.go
-// (published, in order), settle.go (what the broker answered), broker.go (what an
-// adapter must promise), consumer.go and place.go (who consumes), group.go
-// (one transaction for many events), inbox.go (applied once), retry.go (which
-// errors lead where), failure.go and park.go (recorded, tried again, others
-// waiting behind it), gap.go (a missing version). Then what people do:
-// deadletter.go, correct.go, replay.go and replays.go, history.go, audit.go;
-// and what keeps the tables small and safe: retention.go, seal.go.
+// (published, in order), settle.go (what the broker answered), broker.go (what
+// an adapter must promise), consumer_config.go, consumer.go and place.go (who
+// consumes), group.go (one transaction for many events), inbox.go (applied
+// once), retry.go (which errors lead where), circuit.go (when all fail alike),
+// failure.go and park.go (recorded, tried again, others waiting behind it),
+// gap.go (a missing version). Then what people do: deadletter.go, correct.go,
+// replay.go and replays.go, history.go, audit.go; and what keeps the tables
+// small and safe: retention.go, seal.go.
 //
 // # What a handler returns
 //
@@ -41,7 +42,8 @@
 //
 // Serialization failures, deadlocks and lock timeouts repeat the transaction a
 // few times. While the database is away nothing is read and nothing is
-// counted against any event.
+// counted against any event; the same while one event after another fails with
+// one cause, up to a bound (circuit.go).
 //
 // # What is promised
 //

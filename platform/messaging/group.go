@@ -145,13 +145,14 @@ const contentionRetries = 5
 // event in a group of 1000 so costs about 2·log₂1000 transactions and delays
 // nobody else.
 func (c *Consumer) run(ctx context.Context, items []*item) error {
-	if len(items) == 0 {
+	if len(items) == 0 || c.standStill(items) {
 		return nil
 	}
 	for attempt := 0; ; attempt++ {
 		err := c.commit(ctx, items)
 		if err == nil {
 			faults.Hit("consumer.after_commit_before_ack")
+			c.circuit.succeeded(effects(items))
 			defer faults.Hit("consumer.after_ack")
 			return c.answer(ctx, items)
 		}
@@ -291,6 +292,11 @@ func (c *Consumer) answer(ctx context.Context, items []*item) error {
 
 // fail records an event that stands alone with its error, and acknowledges it.
 func (c *Consumer) fail(ctx context.Context, it *item, v verdict, err error) error {
+	if pause := c.circuit.failing(err, false); pause > 0 {
+		c.opened(ctx, pause, err)
+		c.comeAgain(it, pause)
+		return nil
+	}
 	f := deadLetter(it.deliveries[0], it.env, err, true)
 	if v != permanent {
 		if full, err := c.parkingFull(ctx); err != nil {

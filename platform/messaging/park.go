@@ -209,6 +209,9 @@ func (c *Consumer) retryLoop(ctx context.Context) {
 // It takes the consumer's work for one event at a time: a hundred slow retries
 // must not make the stream wait.
 func (c *Consumer) retryDue(ctx context.Context) (busy bool, err error) {
+	if c.circuit.left() > 0 { // budgets stand still too
+		return false, nil
+	}
 	if waiting, err := c.lookForTrouble(ctx); err != nil || !waiting {
 		return false, err
 	}
@@ -229,6 +232,9 @@ func (c *Consumer) retryDue(ctx context.Context) (busy bool, err error) {
 		c.work.Unlock()
 		if err != nil || ctx.Err() != nil {
 			return true, err
+		}
+		if c.circuit.left() > 0 {
+			return false, nil
 		}
 	}
 	filled, err := c.fillGaps(ctx)
@@ -327,6 +333,7 @@ func (c *Consumer) retryOnce(ctx context.Context, id int64, stored *storedFailur
 		}
 		switch {
 		case len(behind) > 0 && !it.waiting:
+			it.result, it.skipped = "parked", true
 			happened(ctx, spanParked, &it.env.EventID, "parked_behind", c.cfg.GapWait)
 			_, err = tx.Exec(ctx, sqlParkAgain, id, "parked_behind", c.cfg.GapWait)
 		case it.waiting:
@@ -339,6 +346,7 @@ func (c *Consumer) retryOnce(ctx context.Context, id int64, stored *storedFailur
 	})
 	if err == nil && !it.waiting {
 		faults.Hit("failure.after_retry")
+		c.circuit.succeeded(effects([]*item{it}))
 		c.meters.done(ctx, it)
 	}
 	return err
@@ -354,6 +362,10 @@ UPDATE message_failure SET state = @state, error_class = @class, error_code = @c
 // recordRetry spends one attempt of the budget. When attempts or time are used
 // up, or no retry can help, the row becomes a dead letter.
 func (c *Consumer) recordRetry(ctx context.Context, stored storedFailure, v verdict, cause error) error {
+	if pause := c.circuit.failing(cause, true); pause > 0 {
+		c.opened(ctx, pause, cause)
+		return nil // it stays due
+	}
 	delay, left := c.cfg.schedule().next(stored.BudgetAttempts, stored.BudgetSpent, cause)
 	state := stateRetrying
 	if v == permanent || !left {

@@ -111,8 +111,13 @@ func judge(err error) verdict {
 		return contention
 	case code == "57014": // statement_timeout, or a cancelled request: this event's own slowness
 		return ordinary
-	case strings.HasPrefix(code, "22") || code == "23514" || code == "23502":
+	case strings.HasPrefix(code, "22") || code == "23514":
 		return permanent // a value that the database cannot hold, or that a CHECK forbids
+	case code == "23502" || strings.HasPrefix(code, "42"):
+		// A column that must be given, or a table, column, function or right
+		// that is missing: the schema and this build do not fit, for as long
+		// as a deployment takes. The event is not at fault.
+		return ordinary
 	case errors.Is(err, postgres.ErrUnknownOutcome):
 		return again
 	case errors.Is(err, context.DeadlineExceeded): // the handler's time was up

@@ -115,6 +115,7 @@ type consumerMeters struct {
 	retries  metric.Int64Counter     // by class
 	failures metric.Int64Counter     // by code
 	full     metric.Int64Counter     // groups that met the bound of parked events
+	pauses   metric.Int64Counter     // by the code that most events failed with
 	age      metric.Float64Histogram // occurred_at to commit, the objective of the whole system
 	groups   metric.Float64Histogram // seconds per group
 	database metric.Float64Histogram // seconds per transaction
@@ -127,7 +128,7 @@ func newConsumerMeters(provider metric.MeterProvider, consumer string) (consumer
 	meter := provider.Meter(scope)
 	m := consumerMeters{consumer: attribute.String("consumer", consumer), conventional: attribute.NewSet(attribute.String("messaging.system", "nats"),
 		attribute.String("messaging.operation.name", "process"), attribute.String("messaging.consumer.group.name", consumer))}
-	var errs [10]error
+	var errs [11]error
 	m.events, errs[0] = meter.Int64Counter("shop_consumer_events",
 		metric.WithDescription("Events brought to their end, by kind and result (applied, duplicate, stale, expired or the handler's word)."))
 	m.retries, errs[1] = meter.Int64Counter("shop_consumer_retries",
@@ -151,6 +152,8 @@ func newConsumerMeters(provider metric.MeterProvider, consumer string) (consumer
 		metric.WithDescription("Deliveries taken from the broker, copies included."))
 	m.again, errs[9] = meter.Int64Counter("shop_consumer_redeliveries",
 		metric.WithDescription("Deliveries of messages that had been delivered before."))
+	m.pauses, errs[10] = meter.Int64Counter("shop_consumer_pauses",
+		metric.WithDescription("Times that a consumer stood still because most events failed with one cause, by error code."))
 	return m, errors.Join(errs[:]...)
 }
 
@@ -194,6 +197,10 @@ func (m consumerMeters) retried(ctx context.Context, class string) {
 
 func (m consumerMeters) parkingFull(ctx context.Context) {
 	m.full.Add(ctx, 1, metric.WithAttributes(m.consumer))
+}
+
+func (m consumerMeters) stoodStill(ctx context.Context, code string) {
+	m.pauses.Add(ctx, 1, metric.WithAttributes(m.consumer, attribute.String("code", code)))
 }
 
 func (m consumerMeters) buried(ctx context.Context, code string) {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Option changes the server's options before it starts, for example to lower
@@ -69,6 +71,23 @@ func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Stop()
 	s.start(t)
+}
+
+// DeleteDurable deletes a durable of a stream behind everybody's back.
+func (s *Server) DeleteDurable(t testing.TB, stream, durable string) {
+	t.Helper()
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err == nil {
+		err = js.DeleteConsumer(t.Context(), stream, durable)
+	}
+	if err != nil {
+		t.Fatalf("delete durable %s: %v", durable, err)
+	}
 }
 
 func (s *Server) start(t testing.TB) {

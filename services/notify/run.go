@@ -111,6 +111,9 @@ func Run(ctx context.Context, cfg Config) error {
 		if err := requests.Ping(ctx); err != nil {
 			return err
 		}
+		if err := consumer.Ready(); err != nil {
+			return err
+		}
 		return broker.Ready(ctx) // not the mail server: without it mails wait, and that is all
 	}
 	return serve(ctx, cfg, service.Handler(guard), ready, consumer, delivery, ops)

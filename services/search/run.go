@@ -82,6 +82,9 @@ func Run(ctx context.Context, cfg Config) error {
 		if err := requests.Ping(ctx); err != nil {
 			return err
 		}
+		if err := consumer.Ready(); err != nil {
+			return err
+		}
 		return broker.Ready(ctx)
 	}
 	return serve(ctx, cfg, service.Handler(guard), ready, consumer, ops)

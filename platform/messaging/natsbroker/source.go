@@ -124,6 +124,9 @@ func (s *source) take(max int) ([]messaging.Delivery, error) {
 	return group, nil
 }
 
+// AckWait is how long the server waits for an answer to a message.
+func (s *source) AckWait() time.Duration { return s.ackWait }
+
 // Close implements [messaging.Source]. Messages that wait to be fetched are
 // given back, so that the next one to bind has them at once instead of after
 // the acknowledgement wait. Messages that were fetched may still be answered.
