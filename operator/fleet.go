@@ -94,6 +94,62 @@ func ask[T any](ctx context.Context, f *Fleet, question func(context.Context, *o
 	return answers
 }
 
+// patience is the least that a service gets after most others have answered,
+// and patienceTimes how much longer than them it may take: on a busy machine
+// all are slow, and one that is frozen is slower than any.
+const (
+	patience      = 100 * time.Millisecond
+	patienceTimes = 4
+)
+
+// askSoon is ask for a person who waits for the answer: it does not wait for
+// the deadline once it is plain that a service is far behind the others. Who
+// was, is put down in away, and is not asked again by those who pass it on.
+func askSoon[T any](ctx context.Context, f *Fleet, away map[string]error, question func(context.Context, *opsapi.Client) (T, error)) []answer[T] {
+	ctx, cancel := context.WithTimeout(ctx, f.deadline)
+	defer cancel()
+	type reply struct {
+		i int
+		answer[T]
+	}
+	replies := make(chan reply, len(f.clients)) // all of them: nobody may read the late ones
+	answers := make([]answer[T], len(f.clients))
+	open := 0
+	for i, c := range f.clients {
+		if answers[i] = (answer[T]{client: c, err: away[c.Service()]}); answers[i].err != nil {
+			continue
+		}
+		answers[i].err = context.DeadlineExceeded // until it answers
+		open++
+		go func() {
+			value, err := question(ctx, c)
+			replies <- reply{i, answer[T]{c, value, err}}
+		}()
+	}
+	began, asked := time.Now(), open
+	var enough <-chan time.Time
+	for open > 0 {
+		select {
+		case r := <-replies:
+			answers[r.i] = r.answer
+			open--
+		case <-enough:
+			open = 0
+		case <-ctx.Done():
+			open = 0
+		}
+		if enough == nil && 2*open < asked {
+			enough = time.After(max(patience, patienceTimes*time.Since(began)))
+		}
+	}
+	for _, a := range answers {
+		if a.err != nil {
+			away[a.client.Service()] = a.err
+		}
+	}
+	return answers
+}
+
 // silence says why there is no answer, in a form that can be shown.
 func silence(a *opsapi.Client, err error) Silence {
 	var refused *httpserver.Error

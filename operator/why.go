@@ -60,7 +60,8 @@ type OwnedReplay struct {
 // is there.
 func (f *Fleet) Why(ctx context.Context, key string) (Explanation, error) {
 	e := Explanation{Key: key, Trails: []Trail{}}
-	orders, first, err := f.resolve(ctx, key)
+	away := map[string]error{}
+	orders, first, err := f.resolve(ctx, away, key)
 	if err != nil {
 		return e, err
 	}
@@ -68,11 +69,11 @@ func (f *Fleet) Why(ctx context.Context, key string) (Explanation, error) {
 	for _, order := range orders[:min(len(orders), maxOrders)] {
 		found := first
 		if order != key {
-			if found, err = f.collect(ctx, order); err != nil {
+			if found, err = f.collect(ctx, away, order); err != nil {
 				return e, err
 			}
 		}
-		if err := f.follow(ctx, &found); err != nil {
+		if err := f.follow(ctx, away, &found); err != nil {
 			return e, err
 		}
 		trail := newTrail(order, found)
@@ -89,8 +90,8 @@ type collected struct {
 	silent   []Silence
 }
 
-func (f *Fleet) collect(ctx context.Context, key string) (collected, error) {
-	answers := ask(ctx, f, func(ctx context.Context, c *opsapi.Client) (opsapi.Evidence, error) { return c.Evidence(ctx, key) })
+func (f *Fleet) collect(ctx context.Context, away map[string]error, key string) (collected, error) {
+	answers := askSoon(ctx, f, away, func(ctx context.Context, c *opsapi.Client) (opsapi.Evidence, error) { return c.Evidence(ctx, key) })
 	if err := refusal(answers); err != nil {
 		return collected{}, err
 	}
@@ -108,8 +109,8 @@ func (f *Fleet) collect(ctx context.Context, key string) (collected, error) {
 // resolve finds the orders that a key leads to. Where a service only knows an
 // aggregate of another one (the order service has the event of a ledger entry
 // in its inbox), that one is asked for it.
-func (f *Fleet) resolve(ctx context.Context, key string) (orders []string, first collected, err error) {
-	if first, err = f.collect(ctx, key); err != nil {
+func (f *Fleet) resolve(ctx context.Context, away map[string]error, key string) (orders []string, first collected, err error) {
+	if first, err = f.collect(ctx, away, key); err != nil {
 		return nil, first, err
 	}
 	if strings.HasPrefix(key, orderPrefix) {
@@ -132,7 +133,7 @@ func (f *Fleet) resolve(ctx context.Context, key string) (orders []string, first
 			break
 		}
 		asked = append(asked, others[0])
-		if found, err = f.collect(ctx, others[0]); err != nil {
+		if found, err = f.collect(ctx, away, others[0]); err != nil {
 			return nil, first, err
 		}
 	}
@@ -143,7 +144,7 @@ func (f *Fleet) resolve(ctx context.Context, key string) (orders []string, first
 // follow asks what consumers made of the events that were found: a consumer's
 // own evidence only knows those that are about the order itself, and not, say,
 // that of the ledger entry.
-func (f *Fleet) follow(ctx context.Context, found *collected) error {
+func (f *Fleet) follow(ctx context.Context, away map[string]error, found *collected) error {
 	var ids []uuid.UUID
 	for _, e := range found.evidence {
 		for _, s := range e.Staged {
@@ -154,7 +155,7 @@ func (f *Fleet) follow(ctx context.Context, found *collected) error {
 		return nil
 	}
 	ids = ids[:min(len(ids), 1000)]
-	answers := ask(ctx, f, func(ctx context.Context, c *opsapi.Client) (opsapi.InboxFound, error) { return c.InboxLookup(ctx, ids) })
+	answers := askSoon(ctx, f, away, func(ctx context.Context, c *opsapi.Client) (opsapi.InboxFound, error) { return c.InboxLookup(ctx, ids) })
 	for _, a := range answers {
 		if a.err != nil {
 			if !slices.ContainsFunc(found.silent, func(s Silence) bool { return s.Service == a.client.Service() }) {

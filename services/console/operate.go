@@ -12,9 +12,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/google/uuid"
 
-	"orderpaid/operator"
 	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/opsapi"
@@ -234,88 +232,6 @@ func (s *Service) postDeadLetter(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, r.URL.Path, http.StatusSeeOther)
 }
 
-// A replaysPage lists replays, and shows what one that is not made yet would do.
-type replaysPage struct {
-	Services  []answerOf[[]messaging.Replay]
-	Consumers []string // service/consumer
-	Plan      *opsapi.ReplayPlan
-	Wrong     string
-
-	// What was asked for, kept in the form.
-	Consumer, Source, Key, Kind, Reason string
-	AllowExternal                       bool
-}
-
-func (s *Service) getReplays(w http.ResponseWriter, r *http.Request) {
-	s.showReplays(w, r, http.StatusOK, replaysPage{Source: "outbox"})
-}
-
-func (s *Service) showReplays(w http.ResponseWriter, r *http.Request, status int, p replaysPage) {
-	p.Services = everywhere(r.Context(), s, r, func(ctx context.Context, c *opsapi.Client) ([]messaging.Replay, error) { return c.Replays(ctx) })
-	infos := everywhere(r.Context(), s, r, func(ctx context.Context, c *opsapi.Client) (opsapi.ServiceInfo, error) { return c.Info(ctx) })
-	for _, info := range infos {
-		for _, c := range info.Answer.Consumers {
-			p.Consumers = append(p.Consumers, info.Service+"/"+c.Name)
-		}
-	}
-	s.render(w, r, status, "replays", view{Nav: "replays", Data: p})
-}
-
-// postReplay plans a replay, or makes the one that was planned. The plan
-// changes nothing; what is made is started by a second click.
-func (s *Service) postReplay(w http.ResponseWriter, r *http.Request) {
-	p := replaysPage{Consumer: r.PostFormValue("consumer"), Source: r.PostFormValue("source"), Key: strings.TrimSpace(r.PostFormValue("key")),
-		Kind: r.PostFormValue("kind"), Reason: r.PostFormValue("reason"), AllowExternal: r.PostFormValue("external") != ""}
-	service, consumer, _ := strings.Cut(p.Consumer, "/")
-	client, err := s.act(r, service)
-	if err != nil {
-		s.notFound(w, r)
-		return
-	}
-	asked := opsapi.ReplayRequest{Consumer: consumer, AllowExternal: p.AllowExternal, Reason: p.Reason, From: opsapi.Selection{Source: p.Source}}
-	switch p.Source {
-	case "outbox":
-		asked.From.AggregateID = p.Key
-	case "failures":
-		asked.From.Code = p.Key
-	}
-	if r.PostFormValue("action") == "create" {
-		plan, err := client.CreateReplay(r.Context(), asked)
-		if err == nil {
-			setNotice(w, r, s.text(r, "replay.made", plan.Items))
-			http.Redirect(w, r, "/operate/replays", http.StatusSeeOther)
-			return
-		}
-		p.Wrong = s.opsSaid(r, err)
-	} else if plan, err := client.PlanReplay(r.Context(), asked); err != nil {
-		p.Wrong = s.opsSaid(r, err)
-	} else {
-		p.Plan = &plan
-	}
-	status := http.StatusOK
-	if p.Wrong != "" {
-		status = http.StatusUnprocessableEntity
-	}
-	s.showReplays(w, r, status, p)
-}
-
-// postMoveReplay starts, stops, approves or refuses a replay.
-func (s *Service) postMoveReplay(w http.ResponseWriter, r *http.Request) {
-	move := r.PostFormValue("action")
-	id, err := uuid.Parse(chi.URLParam(r, "id"))
-	client, unknown := s.act(r, chi.URLParam(r, "service"))
-	if err != nil || unknown != nil || !slices.Contains([]string{"start", "stop", "approve", "refuse"}, move) {
-		s.notFound(w, r)
-		return
-	}
-	if _, err := client.MoveReplay(r.Context(), id, move, r.PostFormValue("reason")); err != nil {
-		setNotice(w, r, s.opsSaid(r, err))
-	} else {
-		setNotice(w, r, s.text(r, "replay.moved."+move))
-	}
-	http.Redirect(w, r, "/operate/replays", http.StatusSeeOther)
-}
-
 // getActions shows what people did, with their reasons.
 func (s *Service) getActions(w http.ResponseWriter, r *http.Request) {
 	answers := everywhere(r.Context(), s, r, func(ctx context.Context, c *opsapi.Client) (opsapi.Page[messaging.Action], error) {
@@ -339,73 +255,4 @@ func (s *Service) getActions(w http.ResponseWriter, r *http.Request) {
 	}
 	slices.SortFunc(data.Entries, func(a, b entry) int { return b.At.Compare(a.At) })
 	s.render(w, r, http.StatusOK, "actions", view{Nav: "actions", Data: data})
-}
-
-// A reconcilePage is a run of the reconciliation, if one was asked for.
-type reconcilePage struct {
-	Window  string
-	Windows []string
-	Report  *operator.Report
-	Took    time.Duration
-	Repairs int // findings that a command mends
-	Reason  string
-	Wrong   string
-	Dry     bool // the report says what a repair would do
-	Done    bool // … or what it has done
-}
-
-var windows = map[string]time.Duration{"15m": 15 * time.Minute, "1h": time.Hour, "24h": 24 * time.Hour}
-
-// getReconcile compares everything with everything, within a window, when
-// somebody asks for it.
-func (s *Service) getReconcile(w http.ResponseWriter, r *http.Request) {
-	p := reconcilePage{Window: r.URL.Query().Get("window")}
-	if p.Window != "" {
-		s.reconcile(r, &p)
-	}
-	s.showReconcile(w, r, p)
-}
-
-func (s *Service) showReconcile(w http.ResponseWriter, r *http.Request, p reconcilePage) {
-	p.Windows = []string{"15m", "1h", "24h"}
-	status := http.StatusOK
-	if p.Wrong != "" {
-		status = http.StatusUnprocessableEntity
-	}
-	s.render(w, r, status, "reconcile", view{Nav: "reconcile", Data: p})
-}
-
-func (s *Service) reconcile(r *http.Request, p *reconcilePage) (fleet *operator.Fleet) {
-	window, known := windows[p.Window]
-	fleet, err := s.fleet(r)
-	if err != nil || !known {
-		p.Wrong = s.text(r, "no_answer")
-		return nil
-	}
-	started := time.Now()
-	report, err := fleet.Reconcile(r.Context(), operator.ReconcileConfig{Window: window, Broker: s.broker, MaxFindings: 200})
-	if err != nil {
-		p.Wrong = s.opsSaid(r, err)
-		return nil
-	}
-	for _, f := range report.Findings {
-		if f.Repair != "" {
-			p.Repairs++
-		}
-	}
-	p.Report, p.Took = &report, time.Since(started)
-	return fleet
-}
-
-// postReconcile mends what was found, or tells what it would do. It looks
-// again first: what has come by itself since the page was made needs nothing.
-func (s *Service) postReconcile(w http.ResponseWriter, r *http.Request) {
-	p := reconcilePage{Window: r.PostFormValue("window"), Reason: r.PostFormValue("reason"), Dry: r.PostFormValue("action") != "repair"}
-	if fleet := s.reconcile(r, &p); fleet != nil {
-		err := fleet.Repair(r.Context(), p.Report, operator.RepairConfig{Reason: p.Reason, DryRun: p.Dry, Limit: 200})
-		if p.Done = err == nil; err != nil {
-			p.Wrong = s.opsSaid(r, err)
-		}
-	}
-	s.showReconcile(w, r, p)
 }
