@@ -4,13 +4,11 @@ import (
 	"context"
 
 	"go.opentelemetry.io/otel"
-	"golang.org/x/sync/errgroup"
 
-	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
-	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/opsapi"
 	"orderpaid/platform/process"
+	"orderpaid/platform/service"
 )
 
 // Config configures the service. Its --ops-peer must name every service,
@@ -36,68 +34,30 @@ type Config struct {
 // Run keeps the trail and the board and serves the pages until ctx is done,
 // then finishes what is under way.
 func Run(ctx context.Context, cfg Config) error {
-	requests, err := cfg.OpenPool(ctx, "console http")
+	base, err := service.Open(ctx, "console", cfg.Service, cfg.Flags)
 	if err != nil {
 		return err
 	}
-	defer requests.Close()
-	consumers, err := cfg.OpenPool(ctx, "console consumers") // its own, so that a backlog cannot starve readers
+	defer base.Close()
+	console, err := NewService(base.Requests, base.Broker, cfg)
 	if err != nil {
 		return err
 	}
-	defer consumers.Close()
-	operators, err := opsapi.OpenPool(ctx, "console", cfg.DatabaseURL) // its own, so that nobody is in the way of whoever mends things
-	if err != nil {
-		return err
-	}
-	defer operators.Close()
-	if err := cfg.PrepareDatabase(ctx, "console", requests); err != nil {
-		return err
-	}
-	broker, err := natsbroker.Connect(ctx, natsbroker.Config{URL: string(cfg.NATSURL), Name: "console"})
-	if err != nil {
-		return err
-	}
-	defer broker.Close()
-	service, err := NewService(requests, broker, cfg)
-	if err != nil {
-		return err
-	}
-	consuming, err := cfg.ConsumerConfig()
-	if err != nil {
-		return err
-	}
-	consuming.TraceParent = cfg.TraceParentMode
-	consumer := messaging.NewConsumer(auditor, consumers, broker, consuming)
-	service.register(consumer)
-	ops, err := opsapi.New(opsapi.Config{
-		Service: "console", Pool: operators, Flags: cfg.Flags, Consumers: []*messaging.Consumer{consumer}, Broker: broker,
-	})
-	if err != nil {
-		return err
-	}
-	ready := func(ctx context.Context) error {
-		if err := requests.Ping(ctx); err != nil {
-			return err
-		}
-		return broker.Ready(ctx)
-	}
-
-	observed, err := service.observeBoard(otel.GetMeterProvider())
+	consumer := messaging.NewConsumer(auditor, base.Consumers, base.Broker, base.Consuming)
+	console.register(consumer)
+	observed, err := console.observeBoard(otel.GetMeterProvider())
 	if err != nil {
 		return err
 	}
 	defer func() { _ = observed.Unregister() }() // it never fails
-
-	g, ctx := errgroup.WithContext(ctx)
-	service.done = ctx.Done()
-	g.Go(func() error { return consumer.Run(ctx) })
-	g.Go(func() error { return service.watchBoard(ctx) })
-	g.Go(func() error { return service.watchIndex(ctx) })
-	g.Go(func() error { return httpserver.Run(ctx, cfg.HTTPAddr, service.Handler()) })
-	g.Go(func() error { return httpserver.RunOps(ctx, cfg.OpsAddr, ready, ops.Mount) })
-	g.Go(func() error { return ops.Run(ctx) })
-	return g.Wait()
+	ended := make(chan struct{})
+	console.done = ended
+	endStreams := func(ctx context.Context) error { // pages that are being updated would hold up the stop
+		<-ctx.Done()
+		close(ended)
+		return nil
+	}
+	return base.Run(ctx, console.Handler(), consumer, opsapi.Own{}, console.watchBoard, console.watchIndex, endStreams)
 }
 
 // Subscriptions returns what the service reads, for whoever owns the topology.

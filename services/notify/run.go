@@ -3,18 +3,15 @@ package notify
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
 	"orderpaid/platform/auth"
-	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
-	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/opsapi"
 	"orderpaid/platform/process"
+	"orderpaid/platform/service"
 )
 
 // Config configures the service.
@@ -57,35 +54,17 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	requests, err := cfg.OpenPool(ctx, "notify http")
+	base, err := service.Open(ctx, "notify", cfg.Service, cfg.Flags)
 	if err != nil {
 		return err
 	}
-	defer requests.Close()
-	consumers, err := cfg.OpenPool(ctx, "notify consumers") // its own, so that a backlog cannot starve readers
-	if err != nil {
-		return err
-	}
-	defer consumers.Close()
+	defer base.Close()
 	senders, err := cfg.OpenPool(ctx, "notify senders") // its own, so that a backlog cannot keep outcomes from being written
 	if err != nil {
 		return err
 	}
 	defer senders.Close()
-	operators, err := opsapi.OpenPool(ctx, "notify", cfg.DatabaseURL) // its own, so that nobody is in the way of whoever mends things
-	if err != nil {
-		return err
-	}
-	defer operators.Close()
-	if err := cfg.PrepareDatabase(ctx, "notify", requests); err != nil {
-		return err
-	}
-	broker, err := natsbroker.Connect(ctx, natsbroker.Config{URL: string(cfg.NATSURL), Name: "notify"})
-	if err != nil {
-		return err
-	}
-	defer broker.Close()
-	outbox, err := messaging.NewOutbox(messaging.OutboxConfig{Producer: "notify", Wake: broker.Wake("notify")})
+	outbox, err := base.Outbox()
 	if err != nil {
 		return err
 	}
@@ -93,42 +72,10 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	service := NewService(requests, delivery.Wake)
-	settings, err := cfg.ConsumerConfig()
-	if err != nil {
-		return err
-	}
-	settings.TraceParent = cfg.TraceParentMode
-	consumer := newConsumer(consumers, broker, service, settings)
-	ops, err := opsapi.New(opsapi.Config{
-		Service: "notify", Pool: operators, Flags: cfg.Flags, Consumers: []*messaging.Consumer{consumer}, Broker: broker,
-		Own: NewService(operators, delivery.Wake).own(),
-	})
-	if err != nil {
-		return err
-	}
-	ready := func(ctx context.Context) error {
-		if err := requests.Ping(ctx); err != nil {
-			return err
-		}
-		if err := consumer.Ready(); err != nil {
-			return err
-		}
-		return broker.Ready(ctx) // not the mail server: without it mails wait, and that is all
-	}
-	return serve(ctx, cfg, service.Handler(guard), ready, consumer, delivery, ops)
-}
-
-// serve runs everything that lives as long as the service, and waits for all
-// of it.
-func serve(ctx context.Context, cfg Config, h http.Handler, ready func(context.Context) error, consumer *messaging.Consumer, delivery *Delivery, ops *opsapi.API) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return consumer.Run(ctx) })
-	g.Go(func() error { return delivery.Run(ctx) })
-	g.Go(func() error { return httpserver.Run(ctx, cfg.HTTPAddr, h) })
-	g.Go(func() error { return httpserver.RunOps(ctx, cfg.OpsAddr, ready, ops.Mount) })
-	g.Go(func() error { return ops.Run(ctx) })
-	return g.Wait()
+	notify := NewService(base.Requests, delivery.Wake)
+	consumer := newConsumer(base.Consumers, base.Broker, notify, base.Consuming)
+	// It is ready without its mail server: mails wait then, and that is all.
+	return base.Run(ctx, notify.Handler(guard), consumer, NewService(base.Operators, delivery.Wake).own(), delivery.Run)
 }
 
 func newDelivery(pool *pgxpool.Pool, outbox *messaging.Outbox, cfg Config) (*Delivery, error) {

@@ -2,17 +2,13 @@ package order
 
 import (
 	"context"
-	"net/http"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"orderpaid/platform/auth"
-	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
-	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/opsapi"
 	"orderpaid/platform/process"
+	"orderpaid/platform/service"
 )
 
 // Config configures the service.
@@ -40,73 +36,23 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	requests, err := cfg.OpenPool(ctx, "order http")
+	base, err := service.Open(ctx, "order", cfg.Service, cfg.Flags)
 	if err != nil {
 		return err
 	}
-	defer requests.Close()
-	consumers, err := cfg.OpenPool(ctx, "order consumers") // its own, so that a backlog cannot keep customers waiting
+	defer base.Close()
+	outbox, err := base.Outbox()
 	if err != nil {
 		return err
 	}
-	defer consumers.Close()
-	operators, err := opsapi.OpenPool(ctx, "order", cfg.DatabaseURL) // its own, so that nobody is in the way of whoever mends things
-	if err != nil {
-		return err
-	}
-	defer operators.Close()
-	if err := cfg.PrepareDatabase(ctx, "order", requests); err != nil {
-		return err
-	}
-	broker, err := natsbroker.Connect(ctx, natsbroker.Config{URL: string(cfg.NATSURL), Name: "order"})
-	if err != nil {
-		return err
-	}
-	defer broker.Close()
-	outbox, err := messaging.NewOutbox(messaging.OutboxConfig{Producer: "order", Wake: broker.Wake("order")})
-	if err != nil {
-		return err
-	}
-	service, err := NewService(requests, outbox, ServiceConfig{
+	orders, err := NewService(base.Requests, outbox, ServiceConfig{
 		Rule: cfg.PointsPer, Promises: Promises{cfg.PointsWithin, cfg.NotificationWithin},
 	})
 	if err != nil {
 		return err
 	}
-	settings, err := cfg.ConsumerConfig()
-	if err != nil {
-		return err
-	}
-	settings.TraceParent = cfg.TraceParentMode
-	consumer := newConsumer(consumers, broker, service, settings)
-	ops, err := opsapi.New(opsapi.Config{
-		Service: "order", Pool: operators, Flags: cfg.Flags, Consumers: []*messaging.Consumer{consumer}, Broker: broker,
-		Own: (&Service{pool: operators}).own(),
-	})
-	if err != nil {
-		return err
-	}
-	ready := func(ctx context.Context) error {
-		if err := requests.Ping(ctx); err != nil {
-			return err
-		}
-		if err := consumer.Ready(); err != nil {
-			return err
-		}
-		return broker.Ready(ctx)
-	}
-	return serve(ctx, cfg, service.Handler(verifier, guard), ready, consumer, ops)
-}
-
-// serve runs everything that lives as long as the service, and waits for all
-// of it.
-func serve(ctx context.Context, cfg Config, h http.Handler, ready func(context.Context) error, consumer *messaging.Consumer, ops *opsapi.API) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return consumer.Run(ctx) })
-	g.Go(func() error { return httpserver.Run(ctx, cfg.HTTPAddr, h) })
-	g.Go(func() error { return httpserver.RunOps(ctx, cfg.OpsAddr, ready, ops.Mount) })
-	g.Go(func() error { return ops.Run(ctx) })
-	return g.Wait()
+	consumer := newConsumer(base.Consumers, base.Broker, orders, base.Consuming)
+	return base.Run(ctx, orders.Handler(verifier, guard), consumer, (&Service{pool: base.Operators}).own())
 }
 
 func newVerifier(cfg Config) (*Verifier, error) {

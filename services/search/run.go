@@ -4,18 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"orderpaid/platform/auth"
-	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/opsapi"
 	"orderpaid/platform/postgres"
 	"orderpaid/platform/process"
+	"orderpaid/platform/service"
 )
 
 // Config configures the service.
@@ -38,67 +35,17 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	requests, err := cfg.OpenPool(ctx, "search http")
+	base, err := service.Open(ctx, "search", cfg.Service, cfg.Flags)
 	if err != nil {
 		return err
 	}
-	defer requests.Close()
-	consumers, err := cfg.OpenPool(ctx, "search consumers") // its own, so that a backlog cannot starve readers
-	if err != nil {
+	defer base.Close()
+	if base.Consuming.Backfill, err = cfg.Backfill("order"); err != nil {
 		return err
 	}
-	defer consumers.Close()
-	operators, err := opsapi.OpenPool(ctx, "search", cfg.DatabaseURL) // its own, so that nobody is in the way of whoever mends things
-	if err != nil {
-		return err
-	}
-	defer operators.Close()
-	if err := cfg.PrepareDatabase(ctx, "search", requests); err != nil {
-		return err
-	}
-	broker, err := natsbroker.Connect(ctx, natsbroker.Config{URL: string(cfg.NATSURL), Name: "search"})
-	if err != nil {
-		return err
-	}
-	defer broker.Close()
-	service := NewService(requests)
-	settings, err := cfg.ConsumerConfig()
-	if err != nil {
-		return err
-	}
-	settings.TraceParent = cfg.TraceParentMode
-	if settings.Backfill, err = cfg.Backfill("order"); err != nil {
-		return err
-	}
-	consumer := newConsumer(consumers, broker, service, settings)
-	ops, err := opsapi.New(opsapi.Config{
-		Service: "search", Pool: operators, Flags: cfg.Flags, Consumers: []*messaging.Consumer{consumer}, Broker: broker,
-		Own: NewService(operators).own(),
-	})
-	if err != nil {
-		return err
-	}
-	ready := func(ctx context.Context) error {
-		if err := requests.Ping(ctx); err != nil {
-			return err
-		}
-		if err := consumer.Ready(); err != nil {
-			return err
-		}
-		return broker.Ready(ctx)
-	}
-	return serve(ctx, cfg, service.Handler(guard), ready, consumer, ops)
-}
-
-// serve runs everything that lives as long as the service, and waits for all
-// of it.
-func serve(ctx context.Context, cfg Config, h http.Handler, ready func(context.Context) error, consumer *messaging.Consumer, ops *opsapi.API) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return consumer.Run(ctx) })
-	g.Go(func() error { return httpserver.Run(ctx, cfg.HTTPAddr, h) })
-	g.Go(func() error { return httpserver.RunOps(ctx, cfg.OpsAddr, ready, ops.Mount) })
-	g.Go(func() error { return ops.Run(ctx) })
-	return g.Wait()
+	search := NewService(base.Requests)
+	consumer := newConsumer(base.Consumers, base.Broker, search, base.Consuming)
+	return base.Run(ctx, search.Handler(guard), consumer, NewService(base.Operators).own())
 }
 
 // Subscriptions returns what the service reads, for whoever owns the topology.
