@@ -20,7 +20,7 @@ var serviceFiles = []string{"doc.go", "run.go", "http.go", "service.go", "domain
 // operators to see and do, and each file of a single service for something that
 // no other service does.
 var ownFiles = map[string][]string{
-	"order":   {"ops.go", "money.go", "webhook.go", "callback.go", "view.go", "exceptions.go", "store_callbacks.go", "store_catalogue.go", "store_exceptions.go"},
+	"order":   {"ops.go", "money.go", "webhook.go", "callback.go", "view.go", "exceptions.go", "retention.go", "store_callbacks.go", "store_catalogue.go", "store_exceptions.go"},
 	"points":  {"ops.go"},
 	"notify":  {"ops.go", "delivery.go", "smtp.go", "template.go", "health.go", "telemetry.go"},
 	"search":  {"ops.go", "tokenize.go", "rebuild.go", "rebuild_switch.go"},

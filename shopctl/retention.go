@@ -8,10 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/postgres"
 	"orderpaid/platform/process"
+	"orderpaid/services/order"
 )
 
 // RetentionPrepare makes partitions ahead.
@@ -52,7 +55,9 @@ type RetentionDetach struct {
 	Databases
 	Outbox    time.Duration  `default:"2160h" help:"How long published facts stay. Defaults to 2160h, which is 90 days."`
 	Inbox     time.Duration  `default:"2160h" help:"How long inboxes remember. Defaults to 2160h."`
-	Failures  time.Duration  `default:"720h" help:"How long payloads of settled dead letters stay. Defaults to 720h, which is 30 days."`
+	Callbacks time.Duration  `default:"2160h" help:"How long the bodies of payment callbacks stay. Defaults to 2160h."`
+	Keys      time.Duration  `default:"720h" help:"How long idempotency keys stay. Defaults to 720h, which is 30 days."`
+	Failures  time.Duration  `default:"720h" help:"How long payloads of settled dead letters and ended replays stay. Defaults to 720h, which is 30 days."`
 	NATSURL   process.Secret `name:"nats-url" env:"NATS_URL" placeholder:"URL" help:"The broker, to learn how long its stream keeps events: an inbox must remember for longer."`
 	StreamAge time.Duration  `default:"168h" help:"The stream's age, where the broker is not asked. Defaults to 168h, which is 7 days."`
 }
@@ -61,7 +66,8 @@ type RetentionDetach struct {
 func (RetentionDetach) Help() string {
 	return `Prepares partitions, takes those off whose time is over, and erases old payloads. Nothing is dropped: a detached partition is
 a table of its own, to archive or to drop by hand. A partition with an event that is not published stays, however old. Settings
-under which an event could be applied twice are refused. The role must own the database.
+under which an event could be applied twice are refused. The role must own the database. Name all databases with the same
+settings: an inbox must remember whatever another service's outbox can publish again.
 
 Example: shopctl retention detach --database points=postgres://shop_owner@db/shop_points`
 }
@@ -69,6 +75,9 @@ Example: shopctl retention detach --database points=postgres://shop_owner@db/sho
 // Run works on one database after the other and goes on after an error.
 func (c RetentionDetach) Run(ctx context.Context, out io.Writer) error {
 	cfg := messaging.RetentionConfig{Outbox: c.Outbox, Inbox: c.Inbox, Failures: c.Failures, Stream: c.StreamAge}
+	if err := (order.RetentionConfig{Callbacks: c.Callbacks, Keys: c.Keys}).Check(); err != nil {
+		return err
+	}
 	if c.NATSURL != "" {
 		var err error
 		if cfg.Stream, err = streamAge(ctx, c.NATSURL); err != nil {
@@ -83,18 +92,27 @@ func (c RetentionDetach) Run(ctx context.Context, out io.Writer) error {
 			continue
 		}
 		report, err := messaging.Retain(ctx, pool, cfg)
+		if err == nil && name == "order" {
+			err = retainOrder(ctx, out, pool, order.RetentionConfig{Callbacks: c.Callbacks, Keys: c.Keys})
+		}
 		pool.Close()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("database %s: %w", name, err))
 		}
-		fmt.Fprintf(out, "%s: %d partitions made, %d taken off %s, %d payloads erased", name, report.Prepared, len(report.Detached),
-			strings.Join(report.Detached, " "), report.Erased)
+		fmt.Fprintf(out, "%s: %d partitions made, %d taken off %s, %d payloads erased, %d rows forgotten", name, report.Prepared, len(report.Detached),
+			strings.Join(report.Detached, " "), report.Erased, report.Forgotten)
 		if len(report.Kept) > 0 {
-			fmt.Fprintf(out, "; kept for unpublished events: %s", strings.Join(report.Kept, " "))
+			fmt.Fprintf(out, "; kept for what is unfinished or was applied lately: %s", strings.Join(report.Kept, " "))
 		}
 		fmt.Fprintln(out)
 	}
 	return errors.Join(errs...)
+}
+
+func retainOrder(ctx context.Context, out io.Writer, pool *pgxpool.Pool, cfg order.RetentionConfig) error {
+	report, err := order.Retain(ctx, pool, cfg)
+	fmt.Fprintf(out, "order: %d bodies of callbacks erased, %d idempotency keys forgotten\n", report.Bodies, report.Keys)
+	return err
 }
 
 // streamAge asks the broker how long it keeps events. A stream that keeps them

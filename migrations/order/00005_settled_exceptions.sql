@@ -13,10 +13,9 @@ ALTER TABLE payment_exception
 -- still gets the answer that the first one got.
 ALTER TABLE payment_callback ADD COLUMN body_sha256 bytea;
 
--- Retention looks for what is old. Both tables grow at their end, so that a
--- BRIN index finds it and costs inserts next to nothing.
-CREATE INDEX payment_callback_received_idx ON payment_callback USING brin (received_at);
-CREATE INDEX idempotency_key_created_idx ON idempotency_key USING brin (created_at);
+-- Retention looks for what is old, and inserts are always at the end of these.
+CREATE INDEX payment_callback_received_idx ON payment_callback (received_at) WHERE body_sha256 IS NULL;
+CREATE INDEX idempotency_key_created_idx ON idempotency_key (created_at);
 
 -- +goose Down
 DROP INDEX idempotency_key_created_idx, payment_callback_received_idx;

@@ -25,7 +25,7 @@
 // failure.go and park.go (recorded, tried again, others waiting behind it),
 // gap.go (a missing version). Then what people do: deadletter.go, correct.go,
 // replay.go and replays.go, history.go, audit.go; and what keeps the tables
-// small and safe: retention.go, seal.go.
+// small and safe: retention.go, retention_rows.go, seal.go.
 //
 // # What a handler returns
 //

@@ -97,6 +97,9 @@ func (c *Consumer) open(deliveries []Delivery) openedGroup {
 			g.redelivered++
 		}
 		it, env, err := c.openOne(d)
+		if err == nil && it.replay == "" && c.forgotten(it) {
+			err = Permanent(Coded("too_old", ErrTooOld))
+		}
 		if err != nil {
 			g.unusable = append(g.unusable, unusable{d, env, err})
 			continue
@@ -109,6 +112,14 @@ func (c *Consumer) open(deliveries []Delivery) openedGroup {
 		g.items = append(g.items, it)
 	}
 	return g
+}
+
+// forgotten reports whether an event is so old that the inbox would no longer
+// know of it. It may have had its effect: a person must say, by a retry, that
+// it has not. Where versions are counted, they tell.
+func (c *Consumer) forgotten(it *item) bool {
+	made, known := madeAt(it.env.EventID)
+	return !c.everyVersion && known && made.UnixMicro() < c.place.since.Load()
 }
 
 // openOne decodes one delivery. Every error is permanent; so is a panic of a

@@ -28,6 +28,7 @@ type consumerPlace struct {
 	replica  string
 	term     time.Duration
 	epoch    atomic.Int64 // 0 while the place is not ours
+	since    atomic.Int64 // how far back the inbox remembered when the place was taken; UnixMicro
 }
 
 func newConsumerPlace(pool *pgxpool.Pool, consumer, replica string, term time.Duration) *consumerPlace {
@@ -45,7 +46,7 @@ WITH free AS (
 UPDATE consumer_lease l SET owner = $2, epoch = l.epoch + 1, lease_until = clock_timestamp() + $3::interval
   FROM free
  WHERE l.consumer = free.consumer
-RETURNING l.epoch`
+RETURNING l.epoch, (SELECT greatest(inbox_since, 'epoch') FROM message_horizon)`
 
 // take waits until this replica is the active one. It looks a few times a
 // second, so that a place left on purpose is taken at once.
@@ -55,8 +56,10 @@ func (p *consumerPlace) take(ctx context.Context) error {
 	}
 	for {
 		var epoch int64
-		err := p.pool.QueryRow(ctx, sqlTakePlace, p.consumer, p.replica, p.term).Scan(&epoch)
+		var since time.Time
+		err := p.pool.QueryRow(ctx, sqlTakePlace, p.consumer, p.replica, p.term).Scan(&epoch, &since)
 		if err == nil {
+			p.since.Store(since.UnixMicro())
 			p.epoch.Store(epoch)
 			return nil
 		}

@@ -27,7 +27,9 @@ type RetentionConfig struct {
 	// natsbroker.Topology. It is checked against Inbox. Defaults to 7 days.
 	Stream time.Duration
 
-	// Failures is how long payloads of settled failures stay. Defaults to 30 days.
+	// Failures is how long payloads of settled failures and of ended replays
+	// stay. A replay that nobody has started by then is refused. Defaults to
+	// 30 days.
 	Failures time.Duration
 
 	// Ahead is how many months of partitions are prepared. Defaults to 12.
@@ -77,10 +79,11 @@ func Prepare(ctx context.Context, owner *pgxpool.Pool, months int) (made int, er
 
 // A RetentionReport is what one run did.
 type RetentionReport struct {
-	Prepared int      // partitions made ahead
-	Detached []string // partitions taken off; they are tables of their own now, to archive or to drop
-	Kept     []string // old partitions that had to stay, because something in them is unfinished
-	Erased   int      // payloads
+	Prepared  int      // partitions made ahead
+	Detached  []string // partitions taken off; they are tables of their own now, to archive or to drop
+	Kept      []string // old partitions that had to stay, because something in them is unfinished, or was applied not long ago
+	Erased    int      // payloads
+	Forgotten int      // rows of the inbox's default partition, which has no month to go by
 }
 
 const sqlOldPartitions = `
@@ -128,6 +131,14 @@ func Retain(ctx context.Context, owner *pgxpool.Pool, cfg RetentionConfig) (Rete
 		if time.Since(p.Ends) < keep {
 			continue
 		}
+		recent, err := appliedRecently(ctx, owner, p, cfg)
+		if err != nil {
+			return report, err
+		}
+		if recent {
+			report.Kept = append(report.Kept, p.Name)
+			continue
+		}
 		detached, err := detach(ctx, owner, p)
 		switch {
 		case err != nil:
@@ -138,19 +149,25 @@ func Retain(ctx context.Context, owner *pgxpool.Pool, cfg RetentionConfig) (Rete
 			report.Kept = append(report.Kept, p.Name)
 		}
 	}
-	report.Erased, err = eraseAll(ctx, owner, cfg.Failures)
-	return report, err
+	return report, retainRows(ctx, owner, cfg, &report)
 }
 
-func eraseAll(ctx context.Context, owner *pgxpool.Pool, keep time.Duration) (erased int, err error) {
-	desk := NewDeadLetters(owner, nil)
-	for {
-		n, err := desk.ErasePayloads(ctx, keep)
-		erased += n
-		if err != nil || n == 0 {
-			return erased, err
-		}
+const sqlAppliedSince = `SELECT EXISTS (SELECT FROM %s WHERE processed_at > clock_timestamp() - $1::interval)`
+
+// appliedRecently reports whether an inbox partition remembers something that
+// was applied so lately that it can still be delivered again. Partitions go by
+// the age of event ids, and an event may come late: held in an outbox for
+// months, or replayed. What is applied between this look and the detachment is
+// an event of a closed month, delivered at that moment; nothing else is missed.
+func appliedRecently(ctx context.Context, owner *pgxpool.Pool, p oldPartition, cfg RetentionConfig) (recent bool, err error) {
+	if p.Parent != "message_inbox" {
+		return false, nil
 	}
+	sql := fmt.Sprintf(sqlAppliedSince, pgx.Identifier{p.Name}.Sanitize())
+	if err := owner.QueryRow(ctx, sql, cfg.Stream+retentionMargin).Scan(&recent); err != nil {
+		return false, fmt.Errorf("look into %s: %w", p.Name, err)
+	}
+	return recent, nil
 }
 
 const sqlUnfinishedIn = `

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orderpaid/platform/messaging"
+	"orderpaid/platform/messaging/messagingtest"
 	"orderpaid/platform/pgtest"
 )
 
@@ -84,5 +86,76 @@ func TestAFutureOfPartitionsIsPrepared(t *testing.T) {
 	report, err := messaging.Retain(t.Context(), pool, messaging.RetentionConfig{Ahead: 14})
 	if err != nil || report.Prepared != 6 {
 		t.Errorf("got %d new partitions, %v, want 6: two months of three tables", report.Prepared, err)
+	}
+}
+
+// An event may be applied long after it was made. For as long as it can be
+// delivered again, its month stays.
+func TestAMonthInWhichSomethingWasAppliedLatelyStays(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "messaging")
+	exec(t, pool, `DO $do$ BEGIN EXECUTE format('CREATE TABLE message_inbox_2024_01 PARTITION OF message_inbox FOR VALUES FROM (%L) TO (%L)',
+		message_uuid_floor('2024-01-01Z'), message_uuid_floor('2024-02-01Z')); END $do$`)
+	exec(t, pool, `INSERT INTO message_inbox (consumer, event_id, aggregate_id) VALUES ('c', message_uuid_floor('2024-01-15Z'), 'a')`)
+	report, err := messaging.Retain(t.Context(), pool, messaging.RetentionConfig{})
+	if err != nil || !slices.Equal(report.Kept, []string{"message_inbox_2024_01"}) {
+		t.Errorf("got %+v, %v, want the month kept", report, err)
+	}
+	exec(t, pool, `UPDATE message_inbox SET processed_at = now() - interval '39 days'`)
+	if report, err = messaging.Retain(t.Context(), pool, messaging.RetentionConfig{}); err != nil || len(report.Detached) != 1 {
+		t.Errorf("got %+v, %v, want it detached once the stream is younger", report, err)
+	}
+}
+
+func TestWhatHasNoPartitionAndPayloadsOfReplaysHaveAnEndToo(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "messaging")
+	exec(t, pool, `INSERT INTO message_inbox (consumer, event_id, aggregate_id, processed_at) SELECT 'c', gen_random_uuid(), 'a', now() - interval '1 day' * n
+		FROM generate_series(89, 91, 2) n`)
+	exec(t, pool, `INSERT INTO message_replay (replay_id, consumer, source, filter, state, allow_external, per_second, items, requested_by, reason, created_at, ended_at)
+		VALUES ('00000000-0000-0000-0000-000000000001', 'c', 'outbox', '{}', 'done', false, 1, 1, 'a', 'r', now() - interval '40 days', now() - interval '39 days'),
+		       ('00000000-0000-0000-0000-000000000002', 'c', 'outbox', '{}', 'ready', false, 1, 1, 'a', 'r', now() - interval '40 days', NULL),
+		       ('00000000-0000-0000-0000-000000000003', 'c', 'outbox', '{}', 'done', false, 1, 1, 'a', 'r', now(), now())`)
+	exec(t, pool, `INSERT INTO message_replay_item (replay_id, position, event_id, kind, aggregate_type, aggregate_id, aggregate_version, expected, payload)
+		SELECT replay_id, 1, gen_random_uuid(), 'k', 't', 'a', 1, 'apply', 'secret' FROM message_replay`)
+	report, err := messaging.Retain(t.Context(), pool, messaging.RetentionConfig{})
+	if err != nil || report.Erased != 1 || report.Forgotten != 1 {
+		t.Errorf("got %+v, %v, want one payload erased and one row forgotten", report, err)
+	}
+	if got := count(t, pool, `SELECT count(*) FROM message_replay_item`); got != 3 {
+		t.Errorf("got %d items, want all three to stay on record", got)
+	}
+	if got := count(t, pool, `SELECT count(*) FROM message_replay r JOIN operator_action a ON a.target = 'replay ' || r.replay_id
+		WHERE r.state = 'refused' AND a.actor = 'retention'`); got != 1 {
+		t.Errorf("got %d abandoned replays refused on record, want 1", got)
+	}
+}
+
+// What the inbox has forgotten looks new. Applied at once it could have its
+// effect a second time; so a person decides.
+func TestAnEventOlderThanTheInboxRemembersIsNotAppliedWithoutAPerson(t *testing.T) {
+	t.Parallel()
+	pool := newEffects(t)
+	exec(t, pool, `UPDATE message_horizon SET inbox_since = now() + interval '1 hour'`)
+	c := newWriter(t, pool, "writer")
+	if answers := messagingtest.Deliver(t, c, messagingtest.Envelope(t, "a", 1, changed{N: 1})); !messagingtest.AllAcked(answers) {
+		t.Errorf("got %v, want it recorded and acknowledged", answers)
+	}
+	if got := count(t, pool, `SELECT count(*) FROM message_failure WHERE state = 'open' AND error_code = 'too_old'`); got != 1 || count(t, pool, sqlCountEffects) != 0 {
+		t.Errorf("got %d dead letters, want 1 and no effect", got)
+	}
+	if _, err := messaging.NewDeadLetters(pool, nil).Retry(t.Context(), messaging.FailureFilter{Code: "too_old"}, messaging.Actor{Name: "alice", Reason: "it was held for months"}); err != nil {
+		t.Fatal(err)
+	}
+	messagingtest.RetryAll(t, pool, c)
+	if got := count(t, pool, sqlCountEffects); got != 1 {
+		t.Errorf("got %d effects after a person's word, want 1", got)
+	}
+}
+
+func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
 	}
 }

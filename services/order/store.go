@@ -366,3 +366,7 @@ func settleFollowUps(ctx context.Context, tx pgx.Tx, kind FollowUpKind, state Fo
 	}
 	return missing, nil
 }
+
+const sqlForgetKeys = `
+DELETE FROM idempotency_key WHERE ctid = ANY (ARRAY(
+	SELECT ctid FROM idempotency_key WHERE created_at < clock_timestamp() - $1::interval LIMIT 1000))`

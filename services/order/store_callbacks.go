@@ -192,3 +192,13 @@ func settleHeld(ctx context.Context, tx pgx.Tx, h heldRefund, why *Refusal) (err
 	}
 	return nil
 }
+
+// sqlEraseCallbacks leaves the hash, by which a repetition is still told from
+// another callback under the same id.
+const sqlEraseCallbacks = `
+UPDATE payment_callback SET body_sha256 = sha256(body), body = ''
+ WHERE callback_id IN (
+	SELECT c.callback_id FROM payment_callback c
+	 WHERE c.received_at < clock_timestamp() - $1::interval AND c.body_sha256 IS NULL
+	   AND NOT EXISTS (SELECT FROM payment_exception e WHERE e.callback_id = c.callback_id AND e.order_id = c.order_id AND e.state IN ('open', 'held'))
+	 LIMIT 1000)`
