@@ -95,16 +95,22 @@ type placedOrder struct {
 
 func placeOrder(t *testing.T, api string) (placed placedOrder) {
 	t.Helper()
+	post(t, api+"/v1/orders", map[string]any{
+		"user_id": "u-crash", "currency": "CNY", "items": []map[string]any{{"sku": firstSKU(t, api), "quantity": 2}},
+	}, &placed)
+	return placed
+}
+
+// firstSKU returns something that the shop sells.
+func firstSKU(t *testing.T, api string) string {
+	t.Helper()
 	var products struct {
 		Items []struct {
 			SKU string `json:"sku"`
 		} `json:"items"`
 	}
 	get(t, api+"/v1/products?limit=1", &products)
-	post(t, api+"/v1/orders", map[string]any{
-		"user_id": "u-crash", "currency": "CNY", "items": []map[string]any{{"sku": products.Items[0].SKU, "quantity": 2}},
-	}, &placed)
-	return placed
+	return products.Items[0].SKU
 }
 
 // webhookSecret makes what the provider signs with.

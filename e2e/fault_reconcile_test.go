@@ -15,28 +15,24 @@ import (
 	"orderpaid/demo"
 	"orderpaid/platform/faults"
 	"orderpaid/platform/messaging/natsbroker"
-	"orderpaid/platform/natstest"
 	"orderpaid/platform/pgtest"
 	"orderpaid/shopctl"
 )
-
-// operatorToken is what Alice shows to the services' ops APIs.
-const operatorToken = "alice-alice-alice-alice"
-
-// A reconciled shop is one that can lose its stream, and whose operator can
-// look for what is lost.
-type reconciled struct {
-	orderDB, pointsDB *pgxpool.Pool
-	natsURL           string
-	services          string // the ops APIs, as shopctl wants them
-}
 
 // The stream is gone, and shopctl dies between two of the commands that fill
 // it again. It is run again, and each event comes back once, with one row in
 // the audit log that says who asked for it.
 func TestARepairKilledBetweenTwoCommandsIsFinishedByTheNext(t *testing.T) {
 	t.Parallel()
-	shop := newReconciled(t)
+	srv := pgtest.Durable(t)
+	shop := newCounter(t, onServer(t, srv, "order"), onServer(t, srv, "points"))
+	shop.load(t, demo.LoadConfig{Orders: 150}) // more than 200 events, which is more than one command names
+	shop.settled(t)
+	for _, relay := range shop.relays {
+		if err := relay.terminate(t, 20*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
 	before, events := shop.effects(t), shop.events(t)
 	if err := jetStream(t, shop.natsURL).DeleteStream(t.Context(), natsbroker.DefaultStream); err != nil {
 		t.Fatal(err)
@@ -56,7 +52,7 @@ func TestARepairKilledBetweenTwoCommandsIsFinishedByTheNext(t *testing.T) {
 	if out, err := shop.repair(""); exitCode(err) != 1 { // it has found what was left
 		t.Fatalf("the second repair ended with %v:\n%s", err, out)
 	}
-	startRelays(t, shop)
+	shop.startRelays(t)
 	eventually(t, time.Minute, "all is published again", func() bool { return pending(t, shop.orderDB)+pending(t, shop.pointsDB) == 0 })
 
 	queued, once := shop.repaired(t), map[uuid.UUID]bool{}
@@ -79,59 +75,13 @@ func TestARepairKilledBetweenTwoCommandsIsFinishedByTheNext(t *testing.T) {
 	}
 }
 
-// newReconciled starts order and points, and returns when the orders of a
-// load, more than one command of a repair names, have had all their effects.
-// Nobody relays then.
-func newReconciled(t *testing.T) *reconciled {
-	t.Helper()
-	srv, broker := pgtest.Durable(t), natstest.New(t)
-	shop := &reconciled{orderDB: onServer(t, srv, "order"), pointsDB: onServer(t, srv, "points"), natsURL: broker.URL()}
-	if err := natsbroker.EnsureTopology(t.Context(), shop.natsURL, shopctl.Topology()); err != nil {
-		t.Fatal(err)
-	}
-	api, secret := freeAddress(t), webhookSecret()
-	orders := start(t, "order", "order", "HTTP_ADDR="+api, "DATABASE_URL="+shop.orderDB.Config().ConnString(), "NATS_URL="+shop.natsURL,
-		"WEBHOOK_SECRETS="+secret, "OPS_TOKENS=alice:operator:"+operatorToken)
-	points := start(t, "points", "points", "HTTP_ADDR="+freeAddress(t), "DATABASE_URL="+shop.pointsDB.Config().ConnString(), "NATS_URL="+shop.natsURL,
-		"OPS_TOKENS=alice:operator:"+operatorToken)
-	shop.services = "order=" + orders.ops + " points=" + points.ops
-	orders.awaitReady(t)
-	points.awaitReady(t)
-	relays := startRelays(t, shop)
-	const placed = 150 // more than 200 events of order
-	err := demo.Load(t.Context(), demo.LoadConfig{OrderURL: "http://" + api, WebhookSecret: secret, Orders: placed, Journal: filepath.Join(t.TempDir(), "journal")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, time.Minute, "all is published and booked", func() bool {
-		return pending(t, shop.orderDB)+pending(t, shop.pointsDB) == 0 &&
-			count(t, shop.orderDB, `SELECT count(*) FROM message_outbox WHERE kind IN ('OrderPaid.v1', 'OrderRefunded.v1')`) == shop.effects(t)
-	})
-	requireDrained(t, jetStream(t, shop.natsURL))
-	for _, relay := range relays {
-		if err := relay.terminate(t, 20*time.Second); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return shop
-}
-
-// startRelays starts one relay for each of the two outboxes.
-func startRelays(t *testing.T, shop *reconciled) []*child {
-	t.Helper()
-	return []*child{
-		startRelay(t, 1, "order", shop.orderDB.Config().ConnString(), shop.natsURL),
-		startRelay(t, 2, "points", shop.pointsDB.Config().ConnString(), shop.natsURL),
-	}
-}
-
 // repair mends what it finds, and dies at a point if there is one.
-func (shop *reconciled) repair(point string) (out string, err error) {
+func (shop *counter) repair(point string) (out string, err error) {
 	return shop.reconcile(point, "--repair", "--reason", "the stream was deleted")
 }
 
 // reconcile runs shopctl to its end, or to its crash.
-func (shop *reconciled) reconcile(point string, flags ...string) (out string, err error) {
+func (shop *counter) reconcile(point string, flags ...string) (out string, err error) {
 	cmd := exec.Command(filepath.Join(bin, "shopctl"), append([]string{"reconcile"}, flags...)...)
 	cmd.Env = append(os.Environ(), markEnv+"="+mark, faults.Env+"="+point,
 		"SHOPCTL_SERVICES="+shop.services, "SHOPCTL_TOKEN="+operatorToken, "NATS_URL="+shop.natsURL)
@@ -139,20 +89,8 @@ func (shop *reconciled) reconcile(point string, flags ...string) (out string, er
 	return string(both), err
 }
 
-// effects counts the entries of the ledger.
-func (shop *reconciled) effects(t *testing.T) int {
-	t.Helper()
-	return count(t, shop.pointsDB, `SELECT count(*) FROM points_entry`)
-}
-
-// events returns what both outboxes hold.
-func (shop *reconciled) events(t *testing.T) []uuid.UUID {
-	t.Helper()
-	return append(ids(t, shop.orderDB, `SELECT event_id FROM message_outbox`), ids(t, shop.pointsDB, `SELECT event_id FROM message_outbox`)...)
-}
-
 // repaired returns what was queued again, by the word of the audit logs.
-func (shop *reconciled) repaired(t *testing.T) []uuid.UUID {
+func (shop *counter) repaired(t *testing.T) []uuid.UUID {
 	t.Helper()
 	const sql = `SELECT jsonb_array_elements_text(after->'queued')::uuid FROM operator_action WHERE action = 'republish' AND actor = 'alice'`
 	return append(ids(t, shop.orderDB, sql), ids(t, shop.pointsDB, sql)...)

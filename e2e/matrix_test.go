@@ -76,7 +76,8 @@ func newLineAt(t *testing.T, srv *pgserver.Server, natsURL string, topology nats
 }
 
 // onServer makes a database of its own for this test on a shared server.
-func onServer(t *testing.T, srv *pgserver.Server, owner string) *pgxpool.Pool {
+// options are those of CREATE DATABASE.
+func onServer(t *testing.T, srv *pgserver.Server, owner string, options ...string) *pgxpool.Pool {
 	t.Helper()
 	name := strings.ToLower(owner + "_" + uuid.NewString()[:8])
 	admin, err := pgx.Connect(t.Context(), srv.DSN("postgres"))
@@ -84,13 +85,18 @@ func onServer(t *testing.T, srv *pgserver.Server, owner string) *pgxpool.Pool {
 		t.Fatal(err)
 	}
 	defer admin.Close(t.Context())
-	if _, err := admin.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
+	if _, err := admin.Exec(t.Context(), "CREATE DATABASE "+name+" "+strings.Join(options, " ")); err != nil {
 		t.Fatal(err)
 	}
 	if err := postgres.Migrate(t.Context(), srv.DSN(name), owner); err != nil {
 		t.Fatal(err)
 	}
-	pool, err := postgres.Open(t.Context(), srv.DSN(name), postgres.Config{ApplicationName: "test"})
+	return openPool(t, srv.DSN(name))
+}
+
+func openPool(t *testing.T, dsn string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := postgres.Open(t.Context(), dsn, postgres.Config{ApplicationName: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

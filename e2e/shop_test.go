@@ -91,7 +91,7 @@ func twentyCallbacks(t *testing.T, shop *demo.Stack) {
 		} `json:"total"`
 	}
 	post(t, shop.URL["order"]+"/v1/orders", map[string]any{
-		"user_id": "u-twenty", "currency": "CNY", "items": []map[string]any{{"sku": anySKU(t, shop), "quantity": 2}},
+		"user_id": "u-twenty", "currency": "CNY", "items": []map[string]any{{"sku": firstSKU(t, shop.URL["order"]), "quantity": 2}},
 	}, &placed)
 	post(t, shop.URL["sim"]+"/payments", map[string]any{
 		"order_id": placed.OrderID, "amount": placed.Total.Amount, "currency": placed.Total.Currency, "exponent": placed.Total.Exponent,
@@ -263,17 +263,6 @@ func openDatabase(t *testing.T, shop *demo.Stack, service string) *pgxpool.Pool 
 	}
 	t.Cleanup(pool.Close)
 	return pool
-}
-
-func anySKU(t *testing.T, shop *demo.Stack) string {
-	t.Helper()
-	var products struct {
-		Items []struct {
-			SKU string `json:"sku"`
-		} `json:"items"`
-	}
-	get(t, shop.URL["order"]+"/v1/products?limit=1", &products)
-	return products.Items[0].SKU
 }
 
 func post(t *testing.T, url string, body, answer any) {

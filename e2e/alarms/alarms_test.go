@@ -4,55 +4,181 @@
 package alarms
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"orderpaid/demo"
 )
 
+// A night is one in which everything breaks, and a person with a runbook.
+type night struct {
+	t    *testing.T
+	dir  string // the shop's data, logs and settings
+	shop *demo.Stack
+	p    prometheus
+}
+
 func TestAlarmsFireOnRealFaultsAndClearWhenTheyAreMended(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	shop := startShop(t, dir)
+	spans := startCollector(t)
+	shop := startShop(t, dir, spans.env()...)
+	n := &night{t, dir, shop, startPrometheus(t, shop)}
+	eventually(t, "everything is scraped", func() bool {
+		return len(n.p.query(t, "up == 1")) == len(shop.OpsURL)+len(shop.RelayURL)
+	})
 	if err := demo.Load(t.Context(), demo.LoadConfig{OrderURL: shop.URL["order"], WebhookSecret: shop.WebhookSecret,
 		Journal: filepath.Join(t.TempDir(), "journal.jsonl"), Orders: 20}); err != nil {
 		t.Fatal(err)
 	}
-	p := startPrometheus(t, shop)
-
-	t.Run("EveryMetricOfTheRulesAndTheDashboardExists", func(t *testing.T) { everyMetricExists(t, p) })
-
 	giveContact(t, shop)
-	press(t, shop, "mail")   // every mail fails from here on, in every way that names its recipient
-	press(t, shop, "relays") // nothing leaves the outboxes any more
-	order(t, shop)
-	p.waitFor(t, "OutboxOld", true)
-	shopctl(t, dir, "outbox", "summary")
-	press(t, shop, "heal")
-	p.waitFor(t, "OutboxOld", false)
+	press(t, shop, "mail") // every mail fails from here on, in every way that names its recipient
 
-	press(t, shop, "points")
-	p.waitFor(t, "ServiceSilent", true)
-	press(t, shop, "heal")
-	p.waitFor(t, "ServiceSilent", false)
+	long := n.anOrderWithManyEvents()
+	lost := n.aConsumerLosesItsPlaceAndAnEvent()
+	n.relaysAndAServiceStandStill(long)
+	n.eventsAreWrong()
+	n.searchLacksAVersion(lost)
+	n.theBrokerIsFull()
+	n.tooManyAskAtOnce()
+	n.anOrderIsLost(lost)
+	n.clear("EffectsSlow")
 
-	press(t, shop, "poison")
-	p.waitFor(t, "DeadLetters", true)
-	shopctl(t, dir, "dead-letters", "list")
-	shopctl(t, dir, "dead-letters", "discard", "points/1", "--reason", "made by a test")
-	p.waitFor(t, "DeadLetters", false)
-	requireNothingPrivate(t, shop, dir)
+	t.Run("EveryMetricOfTheRulesAndTheDashboardExists", func(t *testing.T) { everyMetricExists(t, n.p) })
+	t.Run("EveryMetricMoves", func(t *testing.T) { requireMoved(t, n.p) })
+	t.Run("OneTraceFromHTTPToEffect", func(t *testing.T) {
+		spans.requireOneTraceFromHTTPToEffect(t)
+		spans.requireEvents(t, "shop.retry", "shop.parked")
+		spans.requireReplayIsLinked(t)
+	})
+	t.Run("NothingPrivateIsTold", func(t *testing.T) {
+		requireNothingPrivate(t, shop, dir)
+		spans.requireNothingPrivate(t)
+	})
+}
+
+// fire waits until all these alarms fire; clear, until none does.
+func (n *night) fire(alarms ...string) {
+	n.t.Helper()
+	for _, alarm := range alarms {
+		n.p.waitFor(n.t, alarm, true)
+	}
+}
+
+func (n *night) clear(alarms ...string) {
+	n.t.Helper()
+	for _, alarm := range alarms {
+		n.p.waitFor(n.t, alarm, false)
+	}
+}
+
+// do gives a command of the runbook; look, one whose answer may be bad news.
+func (n *night) do(args ...string)   { n.t.Helper(); shopctl(n.t, n.dir, true, args...) }
+func (n *night) look(args ...string) { n.t.Helper(); shopctl(n.t, n.dir, false, args...) }
+
+// anOrderWithManyEvents makes one that has been refunded in many parts.
+func (n *night) anOrderWithManyEvents() (order string) {
+	order = buy(n.t, n.shop)
+	refundInParts(n.t, n.shop, order, 25)
+	eventually(n.t, "all refunds have taken points back", func() bool {
+		return text(n.t, n.shop, "points", `SELECT count(*)::text FROM points_entry WHERE order_id = $1 AND kind <> 'award'`, order) == "25"
+	})
+	n.whyIsQuickAndTheSameEverywhere(order, "")
+	return order
+}
+
+// aConsumerLosesItsPlaceAndAnEvent returns the order whose event it is.
+func (n *night) aConsumerLosesItsPlaceAndAnEvent() (order string) {
+	release := keepFromItsPlace(n.t, n.shop, "points")
+	n.fire("ConsumerInactive")
+	order = buy(n.t, n.shop)
+	buy(n.t, n.shop)
+	takeAway(n.t, n.shop, "points-awarder", order)
+	n.look("reconcile", "--since", "1h")
+	release()
+	n.clear("ConsumerInactive")
+	return order
+}
+
+func (n *night) relaysAndAServiceStandStill(order string) {
+	press(n.t, n.shop, "relays") // nothing leaves the outboxes any more
+	press(n.t, n.shop, "points")
+	buy(n.t, n.shop)
+	n.fire("OutboxOld", "NoRelay", "ServiceSilent")
+	n.whyIsQuickAndTheSameEverywhere(order, "points")
+	n.look("outbox", "summary")
+	press(n.t, n.shop, "heal")
+	n.fire("EffectsSlow") // they come late now
+	n.clear("OutboxOld", "NoRelay", "ServiceSilent")
+	press(n.t, n.shop, "duplicates")
+}
+
+// eventsAreWrong makes a payment that fails, first in a way that may pass, then
+// for good; one behind it; and one that cannot be read.
+func (n *night) eventsAreWrong() {
+	refuse(n.t, n.shop, "raise_exception")
+	order := buy(n.t, n.shop)
+	state := func() string {
+		return text(n.t, n.shop, "points", `SELECT state FROM message_failure WHERE aggregate_id = $1 AND aggregate_version = 2`, order)
+	}
+	eventually(n.t, "the payment is tried again", func() bool { return state() == "retrying" })
+	refuse(n.t, n.shop, "check_violation")
+	eventually(n.t, "the payment is a dead letter", func() bool { return state() == "open" })
+	sendAgain(n.t, n.shop, order, 3)
+	press(n.t, n.shop, "poison")
+	alter(n.t, n.shop, "points", `UPDATE message_failure SET due_at = now() - interval '1 minute' WHERE state = 'open'`)
+	n.fire("DeadLetters", "DeadLetterOverdue", "TooManyParked")
+
+	n.do("dead-letters", "groups")
+	alter(n.t, n.shop, "points", `DROP FUNCTION refuse CASCADE`)
+	n.do("dead-letters", "retry", "--service", "points", "--consumer", "points-awarder", "--reason", "the cause is mended")
+	poisoned := func() string {
+		return text(n.t, n.shop, "points", `SELECT failure_id::text FROM message_failure WHERE state = 'open' AND error_code = 'bad_data'`)
+	}
+	n.clear("TooManyParked")
+	eventually(n.t, "what cannot be read is a dead letter again", func() bool { return poisoned() != "" })
+	n.do("dead-letters", "discard", "points/"+poisoned(), "--reason", "made by a test")
+	n.clear("DeadLetters", "DeadLetterOverdue")
+}
+
+func (n *night) searchLacksAVersion(order string) {
+	thaw := freeze(n.t, n.shop, "order") // who would be asked for it
+	forget(n.t, n.shop, order)
+	sendAgain(n.t, n.shop, order, 2)
+	n.fire("VersionMissing")
+	thaw()
+	n.do("replay", "create", "search-indexer", "--from", "outbox", "--order", order, "--start", "--reason", "a version is missing")
+	n.clear("VersionMissing")
+}
+
+func (n *night) theBrokerIsFull() {
+	shrink(n.t, n.shop)
+	order := buy(n.t, n.shop)
+	n.fire("StreamNearlyFull", "EventsRefused")
+	n.look("outbox", "list", "--state", "failed")
+	n.look("topology", "plan")
+	n.do("topology", "apply", "--update")
+	refused := text(n.t, n.shop, "order", `SELECT event_id::text FROM message_outbox_held WHERE aggregate_id = $1 AND state = 'failed'`, order)
+	n.do("outbox", "release", refused, "--reason", "the stream takes it now")
+	n.clear("StreamNearlyFull", "EventsRefused")
+}
+
+func (n *night) tooManyAskAtOnce() {
+	stop := crowd(n.t, n.shop.URL["order"]+"/v1/products")
+	n.fire("PoolExhausted")
+	stop()
+	n.clear("PoolExhausted")
+}
+
+func (n *night) anOrderIsLost(order string) {
+	n.fire("OrdersLostOrDuplicated")
+	n.do("why", order)
+	n.look("reconcile", "--since", "2h", "--repair", "--reason", "taken away by a tool")
+	n.clear("OrdersLostOrDuplicated")
 }
 
 // metricName matches the metrics of ours and of the pools in an expression.
@@ -101,123 +227,6 @@ func TestEveryAlarmNamesASectionOfTheRunbook(t *testing.T) {
 	for _, n := range named {
 		if !anchors[n[1]] {
 			t.Errorf("docs/05-operate.md has no section #%s", n[1])
-		}
-	}
-}
-
-// A prometheus is a real server that scrapes the shop once a second.
-type prometheus struct{ url, root string }
-
-func startPrometheus(t *testing.T, shop *demo.Stack) prometheus {
-	t.Helper()
-	path, err := exec.LookPath("prometheus")
-	if err != nil {
-		t.Fatal("no Prometheus is installed: apt-get install prometheus")
-	}
-	root, err := demo.FindRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var targets []string
-	for _, url := range shop.OpsURL {
-		targets = append(targets, strings.TrimPrefix(url, "http://"))
-	}
-	raw, err := json.Marshal(map[string]any{
-		"global":         map[string]any{"scrape_interval": "1s", "evaluation_interval": "1s"},
-		"rule_files":     []string{filepath.Join(root, "deploy/prometheus/rules.yml")},
-		"scrape_configs": []any{map[string]any{"job_name": "orderpaid", "static_configs": []any{map[string]any{"targets": targets}}}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	config := filepath.Join(dir, "prometheus.json") // JSON is YAML
-	if err := os.WriteFile(config, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	addr := freeAddress(t)
-	ctx, stop := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, path, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr, "--log.level=error")
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		stop()
-		_ = cmd.Wait() // it was killed: that is its error
-	})
-	p := prometheus{"http://" + addr, root}
-	eventually(t, "Prometheus is ready", func() bool {
-		resp, err := http.Get(p.url + "/-/ready")
-		if err != nil {
-			return false
-		}
-		return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
-	})
-	return p
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-// query returns the series of an instant query.
-func (p prometheus) query(t *testing.T, expr string) []json.RawMessage {
-	t.Helper()
-	var answer struct {
-		Data struct {
-			Result []json.RawMessage `json:"result"`
-		} `json:"data"`
-	}
-	p.get(t, "/api/v1/query?query="+expr, &answer)
-	return answer.Data.Result
-}
-
-// waitFor waits until the alarm fires, or does not any more.
-func (p prometheus) waitFor(t *testing.T, alarm string, firing bool) {
-	t.Helper()
-	eventually(t, fmt.Sprintf("firing of %s is %v", alarm, firing), func() bool {
-		var answer struct {
-			Data struct {
-				Alerts []struct {
-					State  string            `json:"state"`
-					Labels map[string]string `json:"labels"`
-				} `json:"alerts"`
-			} `json:"data"`
-		}
-		p.get(t, "/api/v1/alerts", &answer)
-		for _, a := range answer.Data.Alerts {
-			if a.Labels["alertname"] == alarm && a.State == "firing" {
-				return firing
-			}
-		}
-		return !firing
-	})
-}
-
-func (p prometheus) get(t *testing.T, path string, v any) {
-	t.Helper()
-	resp, err := http.Get(p.url + path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(v); err != nil {
-		t.Fatalf("GET %s: %v", path, err)
-	}
-}
-
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !cond(); <-time.After(200 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within two minutes: %s", what)
 		}
 	}
 }

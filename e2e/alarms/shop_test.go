@@ -1,6 +1,7 @@
 package alarms
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,13 +18,13 @@ import (
 func bin(root string) string { return filepath.Join(root, ".orderpaid", "bin") }
 
 // startShop starts the whole shop with data of its own, in dir.
-func startShop(t *testing.T, dir string) *demo.Stack {
+func startShop(t *testing.T, dir string, env ...string) *demo.Stack {
 	t.Helper()
 	root, err := demo.FindRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	stack, err := demo.Up(t.Context(), demo.StackConfig{Root: root, Bin: bin(root), Dir: dir, AnyPorts: true, Unsafe: true,
+	stack, err := demo.Up(t.Context(), demo.StackConfig{Root: root, Bin: bin(root), Dir: dir, AnyPorts: true, Unsafe: true, Env: env,
 		Notice: func(line string) { fmt.Println("shop:", line) }})
 	t.Cleanup(func() {
 		if err := stack.Down(); err != nil {
@@ -64,8 +65,8 @@ func page(t *testing.T, url string) string {
 	return string(raw)
 }
 
-// order places an order and pays it, which stages events.
-func order(t *testing.T, shop *demo.Stack) {
+// buy places an order and pays it, which stages events. It returns its id.
+func buy(t *testing.T, shop *demo.Stack) (order string) {
 	t.Helper()
 	body := `{"user_id":"alarmed","currency":"CNY","items":[{"sku":"OUT-PACK-22","quantity":1}]}`
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, shop.URL["order"]+"/v1/orders", strings.NewReader(body))
@@ -73,7 +74,7 @@ func order(t *testing.T, shop *demo.Stack) {
 		t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", "alarm-1")
+	req.Header.Set("Idempotency-Key", rand.Text())
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -100,18 +101,23 @@ func order(t *testing.T, shop *demo.Stack) {
 	if paid.StatusCode != http.StatusCreated {
 		t.Fatalf("pay the order: %s", paid.Status)
 	}
+	return placed.OrderID
 }
 
 // shopctl runs a command of the runbook, as the demo's settings in dir say.
-func shopctl(t *testing.T, dir string, args ...string) {
+func shopctl(t *testing.T, dir string, mustSucceed bool, args ...string) {
 	t.Helper()
 	root, err := demo.FindRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bin(root), "shopctl"), args...)
-	cmd.Env = append(os.Environ(), "SHOPCTL_ENV_FILE="+filepath.Join(dir, "shopctl.env"))
-	if out, err := cmd.CombinedOutput(); err != nil {
+	cmd.Env = shopctlEnv(dir)
+	if out, err := cmd.CombinedOutput(); err != nil && mustSucceed {
 		t.Fatalf("shopctl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
+}
+
+func shopctlEnv(dir string) []string {
+	return append(os.Environ(), "SHOPCTL_ENV_FILE="+filepath.Join(dir, "shopctl.env"))
 }

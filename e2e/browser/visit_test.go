@@ -22,10 +22,11 @@ type visit struct {
 	ctx  context.Context
 	base string
 
-	mu       sync.Mutex
-	console  []string // errors that the browser reported
-	foreign  []string // requests to anywhere else
-	finished chan struct{}
+	pictures string // where pictures of this visit go
+
+	mu      sync.Mutex
+	console []string // errors that the browser reported
+	foreign []string // requests to anywhere else
 }
 
 const patience = 60 * time.Second // of a person who waits for a page to change
@@ -38,7 +39,7 @@ func newVisit(t *testing.T, base string, width int64) *visit {
 		chromedp.UserDataDir(t.TempDir()))
 	ctx, stopBrowser := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, closeTab := chromedp.NewContext(ctx)
-	v := &visit{t: t, ctx: ctx, base: base, finished: make(chan struct{})}
+	v := &visit{t: t, ctx: ctx, base: base, pictures: t.TempDir()}
 	if err := chromedp.Do(ctx, chromedp.EmulateViewport(width, 860)); err != nil { // the browser lives as long as the context it is started with
 		t.Fatalf("start the browser: %v", err)
 	}
@@ -131,6 +132,18 @@ func (v *visit) waitFor(what, expression string) {
 	v.t.Fatalf("not within %s: %s; at %s, last error %v, the page says:\n%s", patience, what, v.where(), last, v.text("main"))
 }
 
+// openUntil opens a page again and again until the expression is true on it.
+func (v *visit) openUntil(path, what, expression string) {
+	v.t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(500 * time.Millisecond) {
+		v.open(path)
+		if v.eval("!!("+expression+")") == "true" {
+			return
+		}
+	}
+	v.t.Fatalf("not within %s: %s; %s says:\n%s", patience, what, path, v.text("main"))
+}
+
 // text returns what a person reads in the first element that matches.
 func (v *visit) text(selector string) string {
 	v.t.Helper()
@@ -164,9 +177,21 @@ func (v *visit) requireFits() {
 	}
 }
 
-// picture writes what is seen to docs/images, as small as PNG allows.
+// picturesEnv asks for new pictures in docs/images, as in
+//
+//	ORDERPAID_PICTURES=1 go test ./e2e/browser
+//
+// Otherwise they go where the test's own files go: a test run must leave a
+// clean checkout clean.
+const picturesEnv = "ORDERPAID_PICTURES"
+
+// picture writes what is seen, as small as PNG allows.
 func (v *visit) picture(name string) {
 	v.t.Helper()
+	dir := v.pictures
+	if os.Getenv(picturesEnv) != "" {
+		dir = filepath.Join(root, "docs", "images")
+	}
 	raw, err := chromedp.Run(v.ctx, chromedp.CaptureScreenshot())
 	if err != nil {
 		v.t.Fatalf("picture of %s: %v", v.where(), err)
@@ -179,7 +204,7 @@ func (v *visit) picture(name string) {
 	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, paletted(decoded)); err != nil {
 		v.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "docs", "images", name+".png"), small.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), small.Bytes(), 0o644); err != nil {
 		v.t.Fatal(err)
 	}
 }

@@ -15,5 +15,6 @@
 //   - PostgreSQL refuses to run as root. Under root it runs as "postgres" or,
 //     where there is no such user, as "nobody".
 //
-// Read in this order: find.go, server.go, initdb.go, user.go, process.go.
+// Read in this order: find.go, server.go, initdb.go, user.go, process.go,
+// standby.go.
 package pgserver

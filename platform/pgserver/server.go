@@ -43,6 +43,10 @@ type Config struct {
 	// nobody reads these texts. Defaults to English.
 	Language string
 
+	// Env is added to the environment of the server's processes, such as a
+	// library that is loaded ahead of others. Defaults to nothing.
+	Env []string
+
 	// Settings are further parameters of postgresql.conf. They win over those
 	// that the fields above stand for.
 	Settings map[string]string
@@ -182,7 +186,7 @@ func (s *Server) spawn() (*process, error) {
 	// No context ends it: the one of Start is for the start alone.
 	cmd := exec.CommandContext(context.Background(), filepath.Join(s.binDir, "postgres"), args...)
 	cmd.Dir = s.Dir
-	cmd.Env = append(s.user.environ(), "LANGUAGE="+s.cfg.Language)
+	cmd.Env = append(append(s.user.environ(), "LANGUAGE="+s.cfg.Language), s.cfg.Env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.user.credential}
 	return startProcess(cmd)
