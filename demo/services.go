@@ -27,7 +27,7 @@ const relayOpsPort = 9085
 // more, and all of this has to fit beside what people have open anyway. A heavy
 // load needs more: commits that wait for the disk together are one sync.
 const (
-	databaseConns     = "3"
+	databaseConns     = "2"
 	busyDatabaseConns = "12"
 )
 

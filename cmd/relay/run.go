@@ -43,9 +43,9 @@ func (c config) Validate() error {
 	return nil
 }
 
-// relayConns is what one relay needs: a session for each of its two lanes, and
-// one for its leases, which the readiness check shares.
-const relayConns = 3
+// relayConns is what one relay needs for each database: no statement of its
+// two lanes, its leases or the readiness check takes longer than a batch does.
+const relayConns = 2
 
 // run relays every database until ctx is done and all batches on the way have
 // been finished.

@@ -128,7 +128,7 @@ type Relay struct {
 }
 
 // NewRelay returns a relay for the database of pool, which must have room for
-// three connections at least and should serve nothing else.
+// two connections at least and should serve nothing else.
 func NewRelay(pool *pgxpool.Pool, pub Publisher, cfg RelayConfig) (*Relay, error) {
 	cfg, err := cfg.withDefaults(pool)
 	if err != nil {
@@ -222,7 +222,8 @@ func (r *Relay) wakeUnless(failing bool, lane int) <-chan struct{} {
 type relayLane struct {
 	*Relay
 	lane     int
-	conn     *pgxpool.Conn // of the present step
+	conn     *pgxpool.Conn // of the present statements
+	batch    int           // how many events it publishes at a time; 0 for as many as it may
 	window   int           // how many rows are read per shard; grows while few shards have many
 	turn     int           // rotates the shards, so that no full shard starves those behind it
 	released time.Time     // when held rows were last looked at
@@ -255,14 +256,13 @@ func (l *relayLane) step(ctx context.Context) (moved int, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout+l.cfg.PublishTimeout)
 	defer cancel()
-	if err := l.acquire(ctx); err != nil {
-		return 0, err
-	}
-	defer func() { l.giveBack(err) }()
-	if err := l.releaseDue(ctx, batch); err != nil {
-		return 0, err
-	}
-	rows, err := l.read(ctx, batch.shards)
+	var rows []pendingRow
+	err = l.inSession(ctx, func() (err error) {
+		if err = l.releaseDue(ctx, batch); err == nil {
+			rows, err = l.read(ctx, batch.shards)
+		}
+		return err
+	})
 	if err != nil || len(rows) == 0 {
 		return 0, err
 	}
@@ -270,7 +270,12 @@ func (l *relayLane) step(ctx context.Context) (moved int, err error) {
 	defer span.End()
 	faults.Hit("relay.before_publish")
 	receipts := l.publish(ctx, rows, batch.until)
-	return l.settle(ctx, batch, rows, receipts)
+	l.keepPace(receipts)
+	err = l.inSession(ctx, func() (err error) {
+		moved, err = l.settle(ctx, batch, rows, receipts)
+		return err
+	})
+	return moved, err
 }
 
 // sqlPinPlans makes the planner use the indexes whatever the statistics say.
@@ -278,96 +283,45 @@ func (l *relayLane) step(ctx context.Context) (moved int, err error) {
 // 384 ms instead of 4 ms, measured, until the connection ends.
 const sqlPinPlans = `SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET plan_cache_mode = force_generic_plan; SET jit = off`
 
-// acquire takes a session for one step and not for the life of the lane: the
-// lanes of a quiet database then share one, and a session costs the server
-// about 4 MB.
-func (l *relayLane) acquire(ctx context.Context) error {
+// inSession runs statements on a session that is taken for them alone: not for
+// the life of the lane, and not while the broker is waited for. So two sessions
+// carry both lanes and the leases, and each costs the server about 4 MB. After
+// an error the session is ended: whatever was wrong with it, the next step
+// begins with another.
+func (l *relayLane) inSession(ctx context.Context, statements func() error) error {
 	conn, err := l.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
-	const pinned = "orderpaid plans pinned"
-	if about := conn.Conn().PgConn().CustomData(); about[pinned] == nil {
-		if _, err := conn.Exec(ctx, sqlPinPlans); err != nil {
-			conn.Release()
-			return fmt.Errorf("pin plans: %w", err)
-		}
-		about[pinned] = true
+	if err := pinPlans(ctx, conn.Conn()); err != nil {
+		conn.Release()
+		return err
 	}
 	l.conn = conn
-	return nil
-}
-
-// giveBack ends the session after an error: whatever was wrong with it, the
-// next step begins with another.
-func (l *relayLane) giveBack(err error) {
+	err = statements()
+	l.conn = nil
 	if err == nil {
-		l.conn.Release()
-		return
+		conn.Release()
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	closing, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = l.conn.Hijack().Close(ctx) // it is thrown away
+	_ = conn.Hijack().Close(closing) // it is thrown away
+	return err
 }
 
-// sqlReadPending reads each shard's oldest rows. There is no position to
-// remember: a transaction that commits late with a lower id is simply read in
-// the next batch (the mark that "id > last seen" readers miss). A batch ends
-// at 16 MiB of payloads as well: a thousand events of the largest size would
-// be more than a small relay has.
-const sqlReadPending = `
-SELECT shard, id, event_id, attempts, aggregate_type, aggregate_id, subject, payload, trace_parent, created_at, held
-  FROM (
-SELECT q.shard, q.id, q.event_id, q.attempts, o.aggregate_type, o.aggregate_id, o.subject, o.payload, o.trace_parent, o.created_at,
-       EXISTS (SELECT 1 FROM message_outbox_held h
-                WHERE h.shard = q.shard AND h.aggregate_type = o.aggregate_type AND h.aggregate_id = o.aggregate_id AND h.id < q.id) AS held,
-       sum(octet_length(o.payload)) OVER (ROWS UNBOUNDED PRECEDING) - octet_length(o.payload) AS before
-  FROM unnest($1::smallint[]) AS s(shard)
- CROSS JOIN LATERAL (
-	SELECT p.shard, p.id, p.event_id, p.attempts FROM message_outbox_pending p
-	 WHERE p.shard = s.shard ORDER BY p.id LIMIT $2) q
-  JOIN message_outbox o ON o.event_id = q.event_id) r
- WHERE before < 16777216
- LIMIT $3`
-
-// read returns up to a batch of rows, each shard's in id order.
-func (l *relayLane) read(ctx context.Context, shards []int16) ([]pendingRow, error) {
-	l.turn++
-	turned := make([]int16, 0, len(shards))
-	for i := range shards {
-		turned = append(turned, shards[(i+l.turn)%len(shards)])
+// pinPlans does so once in the life of a session.
+func pinPlans(ctx context.Context, conn *pgx.Conn) error {
+	const pinned = "orderpaid plans pinned"
+	about := conn.PgConn().CustomData()
+	if about[pinned] != nil {
+		return nil
 	}
-	fair := (l.cfg.Batch + len(shards) - 1) / len(shards)
-	l.window = max(l.window, fair)
-	for {
-		rows, err := l.conn.Query(ctx, sqlReadPending, turned, l.window, l.cfg.Batch)
-		if err != nil {
-			return nil, fmt.Errorf("read pending: %w", err)
-		}
-		pending, err := pgx.CollectRows(rows, pgx.RowToStructByPos[pendingRow])
-		if err != nil {
-			return nil, fmt.Errorf("read pending: %w", err)
-		}
-		full := fullestShard(pending) >= l.window
-		switch {
-		case full && len(pending) < l.cfg.Batch/2 && l.window < l.cfg.Batch:
-			l.window = min(l.window*4, l.cfg.Batch) // few shards hold the backlog: read deeper
-		case !full && l.window > fair:
-			l.window = max(l.window/2, fair)
-			return pending, nil
-		default:
-			return pending, nil
-		}
+	if _, err := conn.Exec(ctx, sqlPinPlans); err != nil {
+		return fmt.Errorf("pin plans: %w", err)
 	}
-}
-
-func fullestShard(rows []pendingRow) (most int) {
-	counts := map[int16]int{}
-	for i := range rows {
-		counts[rows[i].Shard]++
-		most = max(most, counts[rows[i].Shard])
-	}
-	return most
+	about[pinned] = true
+	return nil
 }
 
 // publish sends the rows that are not held and returns a receipt for each row.
