@@ -18,7 +18,7 @@
 //
 // The files follow an event through its life: envelope.go (what an event is),
 // outbox.go (staged with the business change), lease.go and relay.go
-// (published, in order), settle.go (what the broker answered), broker.go (what
+// (published, in order; pace.go says how many at a time), settle.go (what the broker answered), broker.go (what
 // an adapter must promise), consumer_config.go, consumer.go and place.go (who
 // consumes), group.go (one transaction for many events), inbox.go (applied
 // once), retry.go (which errors lead where), circuit.go (when all fail alike),

@@ -129,25 +129,6 @@ func TestARefusedEventHoldsItsAggregateAndNoOther(t *testing.T) {
 	requireOrder(t, broker.messages())
 }
 
-// What has no answer while others do is at fault itself: it backs off with its
-// aggregate, keeps its order, and comes back alone.
-func TestAnEventThatAloneHasNoAnswerBacksOffAndKeepsItsOrder(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.New(t, "messaging")
-	stageMany(t, pool, 100, 10)
-	broker := newRecorder()
-	var refusals atomic.Int64
-	broker.setAnswer(func(m messaging.Message) error {
-		if m.Key == "thing/thing-7" && refusals.Add(1) <= 3 {
-			return messaging.ErrUnknownOutcome
-		}
-		return nil
-	})
-	startRelay(t, pool, broker, messaging.RelayConfig{})
-	awaitCount(t, pool, 100, sqlCountPublished)
-	requireOrder(t, broker.messages())
-}
-
 // The heart of the matter: relays come, die in the middle and freeze past
 // their leases, and still each event is stored, in order. A relay that is
 // "killed" here never gets to mark what the broker has stored.
