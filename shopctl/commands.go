@@ -23,6 +23,10 @@ type Commands struct {
 		Show   ExceptionsShow   `cmd:"" help:"Show one with its history."`
 		Settle ExceptionsSettle `cmd:"" help:"End some that a person has dealt with."`
 	} `cmd:"" help:"Announcements that no order can follow."`
+	Doubts struct {
+		List   DoubtsList   `cmd:"" help:"Show mails that may or may not have arrived."`
+		Settle DoubtsSettle `cmd:"" help:"Say what became of one."`
+	} `cmd:"" help:"Effects of which nobody knows whether they happened."`
 	Replay struct {
 		Plan    ReplayPlan    `cmd:"" help:"Tell what a replay would do, or try it on a copy."`
 		Create  ReplayCreate  `cmd:"" help:"Make a replay."`

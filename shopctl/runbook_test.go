@@ -46,6 +46,9 @@ var scenarios = map[string]scenario{
 	"A consumer has no active replica": {fault: inactive, heal: func(t *testing.T, w *world) { w.start(t, "points"); w.awaitActive(t) }},
 	"The stream is lost":               {fault: lostStream},
 	"Reconciliation finds something":   {fault: orphan},
+	"A mail may have arrived": {fault: doubtful, good: func(t *testing.T, w *world) bool {
+		return w.count(t, "notify", `SELECT count(*) FROM delivery_task WHERE state = 'unknown'`) == 0
+	}},
 	"A consumer must see events again": {fault: restored, good: func(t *testing.T, w *world) bool { return w.awards(t) == w.paid(t) }},
 	"Partitions and retention":         {fault: func(*testing.T, *world) map[string]string { return nil }, good: prepared},
 }
@@ -305,6 +308,14 @@ func orphan(t *testing.T, w *world) map[string]string {
 	w.exec(t, "order", `UPDATE order_history SET at = at - interval '5 minutes'`) // older than what may be on its way
 	w.startRelays(t)
 	return nil
+}
+
+// doubtful makes a mail that was sent and never acknowledged.
+func doubtful(t *testing.T, w *world) map[string]string {
+	w.pay(t)
+	w.awaitIdle(t)
+	w.exec(t, "notify", `UPDATE delivery_task SET state = 'unknown', code = 'outcome_unknown'`)
+	return map[string]string{"MAIL": w.text(t, "notify", `SELECT notification_id FROM delivery_task`)}
 }
 
 // restored makes a database that has forgotten three payments.

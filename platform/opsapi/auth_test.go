@@ -19,6 +19,7 @@ var allowed = map[string]string{
 	"POST /ops/dead-letters/{id}/reveal": "operator", "POST /ops/dead-letters/{id}/fix": "operator",
 	"POST /ops/dead-letters/retry": "operator", "POST /ops/dead-letters/discard": "operator",
 	"GET /ops/exceptions": "viewer", "GET /ops/exceptions/{id}": "viewer", "POST /ops/exceptions/settle": "operator",
+	"GET /ops/doubts": "viewer", "POST /ops/doubts/settle": "operator",
 	"GET /ops/replays": "viewer", "GET /ops/replays/{id}": "viewer", "POST /ops/replays/plan": "viewer", "POST /ops/replays": "operator",
 	"POST /ops/replays/{id}/start": "operator", "POST /ops/replays/{id}/stop": "operator",
 	"POST /ops/replays/{id}/approve": "approver", "POST /ops/replays/{id}/refuse": "approver",
@@ -110,6 +111,7 @@ func TestNothingIsDoneWithoutAReason(t *testing.T) {
 		"/ops/outbox/republish":      `{"event_ids":["01a22994-0940-7181-90b8-f2c28ae3ab98"]}`,
 		"/ops/outbox/release":        `{"event_ids":["01a22994-0940-7181-90b8-f2c28ae3ab98"]}`,
 		"/ops/exceptions/settle":     `{"ids":["1"]}`,
+		"/ops/doubts/settle":         `{"id":"1","outcome":"happened"}`,
 		"/ops/replays":               `{"consumer":"writer","from":{"source":"failures","failure_ids":["1"]}}`,
 	} {
 		if status, answer := b.ask(t, alice, "POST", path, body); status != http.StatusBadRequest || !strings.Contains(answer, "reason_missing") {

@@ -19,6 +19,8 @@
 //	POST /ops/dead-letters/{id}/fix         a corrected event instead of the one that failed      operator
 //	GET  /ops/exceptions, /{id}             what came from outside and no rule takes              viewer
 //	POST /ops/exceptions/settle             … ended by a person                                   operator
+//	GET  /ops/doubts                        effects that may or may not have happened             viewer
+//	POST /ops/doubts/settle                 … as a person has found out                           operator
 //	POST /ops/replays/plan                  what a replay would do                                viewer
 //	GET  /ops/replays, /{id}                replays and their reports                             viewer
 //	POST /ops/replays                       make one                                              operator
@@ -41,6 +43,6 @@
 // by one pass over the pages and is found by the next.
 //
 // Read in this order: opsapi.go (what a service gives), types.go, auth.go,
-// flags.go; then outbox.go, deadletters.go (and mask.go), exceptions.go, replays.go (and
+// flags.go; then outbox.go, deadletters.go (and mask.go), exceptions.go, doubts.go, replays.go (and
 // source.go), evidence.go, reconcile.go; tickets.go; client.go is the other side.
 package opsapi

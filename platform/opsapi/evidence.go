@@ -125,6 +125,7 @@ func (a *API) collectActions(ctx context.Context, e *Evidence, asked uuid.UUID) 
 		}
 	}
 	for _, f := range e.Effects {
+		targets = append(targets, DoubtTarget(f.ID))
 		if f.What == EffectException {
 			targets = append(targets, "exception "+f.ID)
 		}

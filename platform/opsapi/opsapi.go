@@ -69,6 +69,9 @@ type Own struct {
 
 	// Exceptions are what came from outside and waits for a person.
 	Exceptions ExceptionDesk
+
+	// Doubts are effects outside of which nobody knows whether they happened.
+	Doubts DoubtDesk
 }
 
 // A Window is a part of a list by time. Since is inclusive, Until is not.
@@ -162,6 +165,7 @@ func (a *API) mountViews(r chi.Router) {
 	r.Get("/dead-letters/{id}", handle(a.deadLetter))
 	r.Get("/exceptions", handle(a.exceptions))
 	r.Get("/exceptions/{id}", handle(a.exception))
+	r.Get("/doubts", handle(a.doubts))
 	r.Get("/replays", handle(a.listReplays))
 	r.Get("/replays/{id}", handle(a.showReplay))
 	r.Post("/replays/plan", handle(a.planReplay))
@@ -181,6 +185,7 @@ func (a *API) mountActions(r chi.Router) {
 	r.Post("/dead-letters/discard", handle(a.discardDeadLetters))
 	r.Post("/dead-letters/{id}/fix", handle(a.fixDeadLetter))
 	r.Post("/exceptions/settle", handle(a.settleExceptions))
+	r.Post("/doubts/settle", handle(a.settleDoubt))
 	r.Post("/replays", handle(a.createReplay))
 	r.Post("/replays/{id}/start", handle(a.moveReplay(a.replays.Start)))
 	r.Post("/replays/{id}/stop", handle(a.moveReplay(a.replays.Stop)))
@@ -207,6 +212,7 @@ func translate(err error) error {
 	}{
 		{messaging.ErrNoFailure, http.StatusNotFound, "no_dead_letter"},
 		{ErrNoException, http.StatusNotFound, "no_exception"},
+		{ErrNoDoubt, http.StatusNotFound, "no_doubt"},
 		{messaging.ErrNoReplay, http.StatusNotFound, "no_replay"},
 		{messaging.ErrSettled, http.StatusConflict, "settled"},
 		{messaging.ErrUnreadable, http.StatusUnprocessableEntity, "unreadable_event"},

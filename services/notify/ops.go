@@ -164,6 +164,6 @@ func (s *Service) invariants(ctx context.Context) ([]opsapi.Invariant, error) {
 	if err != nil {
 		return nil, err
 	}
-	unknown, err := opsapi.CheckInvariant(ctx, s.pool, "mails_have_an_outcome", "mails may or may not have been delivered: a person decides", sqlUnknownMails)
+	unknown, err := opsapi.CheckInvariant(ctx, s.pool, "mails_have_an_outcome", "mails may or may not have been delivered: shopctl doubts list shows them, and settle ends it", sqlUnknownMails)
 	return []opsapi.Invariant{stuck, unknown}, err
 }

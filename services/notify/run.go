@@ -75,7 +75,9 @@ func Run(ctx context.Context, cfg Config) error {
 	notify := NewService(base.Requests, delivery.Wake)
 	consumer := newConsumer(base.Consumers, base.Broker, notify, base.Consuming)
 	// It is ready without its mail server: mails wait then, and that is all.
-	return base.Run(ctx, notify.Handler(guard), consumer, NewService(base.Operators, delivery.Wake).own(), delivery.Run)
+	own := NewService(base.Operators, delivery.Wake).own()
+	own.Doubts = delivery.doubts(base.Operators)
+	return base.Run(ctx, notify.Handler(guard), consumer, own, delivery.Run)
 }
 
 func newDelivery(pool *pgxpool.Pool, outbox *messaging.Outbox, cfg Config) (*Delivery, error) {

@@ -1,0 +1,82 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"orderpaid/platform/messaging"
+	"orderpaid/platform/opsapi"
+	"orderpaid/platform/postgres"
+)
+
+// A mail that was sent and never acknowledged, as often as policy repeats it,
+// is left to a person: only the mail server's log tells whether it arrived.
+
+func (d *Delivery) doubts(operators *pgxpool.Pool) opsapi.DoubtDesk {
+	return opsapi.DoubtDesk{
+		List: func(ctx context.Context, limit int) ([]opsapi.Doubt, error) { return listDoubts(ctx, operators, limit) },
+		Settle: func(ctx context.Context, id string, happened bool, who messaging.Actor) error {
+			return d.settleDoubt(ctx, operators, id, happened, who)
+		},
+	}
+}
+
+const sqlDoubts = `
+SELECT notification_id, order_id, 'mail', code, updated_at FROM delivery_task
+ WHERE state = 'unknown' ORDER BY notification_id LIMIT $1`
+
+func listDoubts(ctx context.Context, pool *pgxpool.Pool, limit int) ([]opsapi.Doubt, error) {
+	rows, err := pool.Query(ctx, sqlDoubts, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list mails of unknown outcome: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[opsapi.Doubt])
+}
+
+// settleDoubt makes a mail of unknown outcome a sent one, and states that, or
+// queues it once more, with its old Message-ID: whoever has it can tell that the
+// second is the same.
+func (d *Delivery) settleDoubt(ctx context.Context, pool *pgxpool.Pool, id string, happened bool, who messaging.Actor) error {
+	err := postgres.InTx(ctx, pool, func(tx pgx.Tx) error {
+		c, version, at, err := endDoubt(ctx, tx, id, happened)
+		if err != nil {
+			return err
+		}
+		after := map[string]any{"outcome": opsapi.OutcomeAgain}
+		if happened {
+			after["outcome"] = opsapi.OutcomeHappened
+			if err := d.outbox.Add(ctx, tx, d.statement(c, Step{State: Sent}, version, at)); err != nil {
+				return err
+			}
+		} else {
+			afterCommit(tx, d.Wake)
+		}
+		return messaging.RecordAction(ctx, tx, who, "settle", opsapi.DoubtTarget(id), map[string]any{"state": Unknown}, after)
+	})
+	if err != nil {
+		return fmt.Errorf("settle mail %s: %w", id, err)
+	}
+	return nil
+}
+
+// sqlEndDoubt takes the row by its state: of two people who decide at once, one
+// finds that there is no doubt any more.
+const sqlEndDoubt = `
+UPDATE delivery_task SET state = CASE WHEN @happened THEN 'sent' ELSE 'queued' END, due_at = now(), updated_at = now(),
+	code = CASE WHEN @happened THEN '' ELSE code END, version = version + CASE WHEN @happened THEN 1 ELSE 0 END
+ WHERE notification_id = @id AND state = 'unknown'
+RETURNING notification_id, order_id, user_id, template, event_id, correlation_id, tenant, version, updated_at`
+
+func endDoubt(ctx context.Context, tx pgx.Tx, id string, happened bool) (c claimed, version int64, at time.Time, err error) {
+	err = tx.QueryRow(ctx, sqlEndDoubt, pgx.NamedArgs{"id": id, "happened": happened}).Scan(&c.ID, &c.OrderID, &c.UserID, &c.Template,
+		&c.cause.EventID, &c.cause.CorrelationID, &c.cause.Tenant, &version, &at)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = opsapi.ErrNoDoubt
+	}
+	return c, version, at, err
+}

@@ -1,0 +1,77 @@
+package notify
+
+import (
+	"errors"
+	"testing"
+
+	"orderpaid/demo/sim"
+	"orderpaid/platform/messaging"
+	"orderpaid/platform/messaging/messagingtest"
+	"orderpaid/platform/opsapi"
+)
+
+// inDoubt makes a mail that the server has taken and never acknowledged. From
+// then on it would accept.
+func (f fixture) inDoubt(t *testing.T) (desk opsapi.DoubtDesk, order string) {
+	t.Helper()
+	f.server.setFaults(t, sim.Fault{Kind: "drop", Keep: true})
+	stop := f.startSending(t, quick(3, 0))
+	order = newOrder()
+	f.deliver(t, paid(t, order, "u1"))
+	f.requireState(t, "u1", Unknown)
+	stop()
+	f.server.setFaults(t)
+	return f.newDelivery(t, quick(3, 0)).doubts(f.pool), order
+}
+
+var alice = messaging.Actor{Name: "alice", Reason: "looked into the server's log"}
+
+func TestAPersonSaysThatAMailInDoubtArrivedAndItIsStated(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	desk, order := f.inDoubt(t)
+	doubts, err := desk.List(t.Context(), 10)
+	if err != nil || len(doubts) != 1 || doubts[0].Key != order || doubts[0].Code != "outcome_unknown" {
+		t.Fatalf("got %+v, %v, want the mail of order %s", doubts, err, order)
+	}
+	if err := desk.Settle(t.Context(), doubts[0].ID, true, alice); err != nil {
+		t.Fatal(err)
+	}
+	f.requireState(t, "u1", Sent)
+	if got := messagingtest.RequireStaged[NotificationSent](t, f.pool); got.Data.NotificationID != doubts[0].ID || got.AggregateVersion != 2 {
+		t.Errorf("stated: %+v, want version 2 of %s", got, doubts[0].ID)
+	}
+	if got, want := len(f.server.mails(t, order)), 1; got != want {
+		t.Errorf("the customer has %d mails, want %d", got, want)
+	}
+	actions, err := messaging.NewHistory(f.pool).ActionsOn(t.Context(), opsapi.DoubtTarget(doubts[0].ID))
+	if err != nil || len(actions) != 1 || actions[0].Actor != alice.Name || actions[0].Reason != alice.Reason {
+		t.Errorf("got %+v, %v, want one action of alice with her reason", actions, err)
+	}
+	if err := desk.Settle(t.Context(), doubts[0].ID, false, alice); !errors.Is(err, opsapi.ErrNoDoubt) {
+		t.Errorf("got %v for a second decision, want ErrNoDoubt", err)
+	}
+}
+
+func TestAPersonHasAMailInDoubtSentOnceMoreUnderItsMessageID(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	desk, order := f.inDoubt(t)
+	doubts, err := desk.List(t.Context(), 10)
+	if err != nil || len(doubts) != 1 {
+		t.Fatalf("got %+v, %v, want one doubt", doubts, err)
+	}
+	if err := desk.Settle(t.Context(), doubts[0].ID, false, messaging.Actor{Name: "alice"}); !errors.Is(err, messaging.ErrNoReason) {
+		t.Errorf("got %v without a reason, want ErrNoReason", err)
+	}
+	f.requireState(t, "u1", Unknown)
+	if err := desk.Settle(t.Context(), doubts[0].ID, false, alice); err != nil {
+		t.Fatal(err)
+	}
+	f.startSending(t, quick(3, 0))
+	f.requireState(t, "u1", Sent)
+	mails := f.server.mails(t, order)
+	if len(mails) != 2 || mails[0].MessageID != mails[1].MessageID {
+		t.Errorf("got %+v, want two mails of one Message-ID", mails)
+	}
+}
