@@ -3,11 +3,14 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -85,6 +88,34 @@ func (c *child) awaitListening(t *testing.T, addr string) {
 		}
 		return err == nil
 	})
+}
+
+// metrics returns what the program says of itself.
+func (c *child) metrics(t *testing.T) string {
+	t.Helper()
+	resp, err := http.Get(c.ops + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// metric returns the sum of all lines that begin like this.
+func (c *child) metric(t *testing.T, pattern string) (sum float64) {
+	t.Helper()
+	for _, line := range regexp.MustCompile(`(?m)^`+pattern+`.* ([0-9.e+]+)$`).FindAllStringSubmatch(c.metrics(t), -1) {
+		value, err := strconv.ParseFloat(line[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += value
+	}
+	return sum
 }
 
 // kill ends the process as a crash would, and returns when it is gone.

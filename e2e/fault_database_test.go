@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -312,16 +311,7 @@ var negativeAge = regexp.MustCompile(`(?m)^\w*(age|lag|seconds)\w*(\{[^}]*\})? -
 func requireNoNegativeAges(t *testing.T, processes []*child) {
 	t.Helper()
 	for _, c := range processes {
-		resp, err := http.Get(c.ops + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if bad := negativeAge.Find(text); bad != nil {
+		if bad := negativeAge.FindString(c.metrics(t)); bad != "" {
 			t.Errorf("%s says: %s", c.name, bad)
 		}
 	}

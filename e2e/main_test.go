@@ -7,11 +7,14 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 
 	"orderpaid/demo"
 )
@@ -40,6 +43,20 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
+	// The shop's supervisor, links and loads run in this process. Its HTTP
+	// client keeps connections, and an in-process nats-server that was stopped in
+	// the middle of a batch keeps the store of that open.
+	http.DefaultClient.CloseIdleConnections()
+	const natsServer = "github.com/nats-io/nats-server/v2/server"
+	err = goleak.Find(
+		goleak.IgnoreTopFunction(natsServer+".(*fileStore).flushStreamStateLoop"),
+		goleak.IgnoreTopFunction(natsServer+".(*msgBlock).flushLoop"),
+		goleak.IgnoreTopFunction(natsServer+"/ats.Register.func1"),
+		goleak.IgnoreAnyFunction("orderpaid/platform/pgserver.startProcess.func1"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
 	if left := leftBehind(); len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "processes left behind: %v\n", left)
 		return 1

@@ -59,7 +59,8 @@ type line struct {
 // newLine makes the databases on a server with fsync on, and starts a broker.
 func newLine(t *testing.T, srv *pgserver.Server) *line {
 	t.Helper()
-	return newLineAt(t, srv, natstest.New(t).URL(), natsbroker.Topology{})
+	// What a dead consumer has not answered comes again soon.
+	return newLineAt(t, srv, natstest.New(t).URL(), natsbroker.Topology{AckWait: 5 * time.Second})
 }
 
 // newLineAt makes the databases, and the topology of a broker that runs.
@@ -172,6 +173,7 @@ func (l *line) requireOnce(t *testing.T, since time.Time) {
 		return count(t, l.pointsDB, `SELECT count(*) FROM points_entry`) == entries
 	})
 	eventually(t, time.Minute, "the queue is empty", func() bool { return pending(t, l.orderDB) == 0 })
+	requireDrained(t, jetStream(t, l.natsURL)) // what is on its way still could do something a second time
 	for _, check := range []struct {
 		what string
 		db   *pgxpool.Pool
@@ -267,6 +269,10 @@ func crashRelay(t *testing.T, srv *pgserver.Server, point string) {
 	l.pay(t, 50)
 	l.relay(t, 2)
 	l.requireOnce(t, died)
+	again := count(t, l.orderDB, `SELECT count(*) FROM message_outbox_publication WHERE duplicate`)
+	if point == "relay.after_ack_before_mark" && again == 0 {
+		t.Error("nothing was sent a second time: the crash was not where it should be")
+	}
 }
 
 func crashPoints(t *testing.T, srv *pgserver.Server, point string) {
@@ -278,8 +284,11 @@ func crashPoints(t *testing.T, srv *pgserver.Server, point string) {
 	l.pay(t, 400)
 	victim.awaitDeath(t)
 	died := time.Now()
-	l.points(t, 2)
+	heir := l.points(t, 2)
 	l.requireOnce(t, died)
+	if point == "consumer.after_commit_before_ack" && heir.metric(t, `shop_consumer_events_total\{.*result="duplicate"`) == 0 {
+		t.Error("no event was recognised as a duplicate: the crash was not where it should be")
+	}
 }
 
 func crashFailing(t *testing.T, srv *pgserver.Server, point string) {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/messagingtest"
 )
 
@@ -24,6 +25,22 @@ func TestOrderPaidTwiceAwardsOnce(t *testing.T) {
 	if got.CausationID == "" || got.CorrelationID != order {
 		t.Errorf("caused by %q, correlated with %q, want the order's event and %q", got.CausationID, got.CorrelationID, order)
 	}
+}
+
+// C52: somebody renames the durable. The new one has an inbox of its own, which
+// is empty, and the stream comes from the beginning: the ledger knows its orders.
+func TestTheStreamAgainUnderAnotherDurableAwardsNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	event := paid(t, newOrder(), "u1", 19)
+	f.deliver(t, event)
+	renamed := messaging.NewConsumer(awarder+"-v2", f.pool, nil, messaging.ConsumerConfig{})
+	f.service.register(renamed)
+	if answers := messagingtest.Deliver(t, renamed, event); !messagingtest.AllAcked(answers) {
+		t.Errorf("the event was not acknowledged: %+v", answers)
+	}
+	f.requireBalance(t, "u1", 19)
+	messagingtest.RequireStaged[PointsAwarded](t, f.pool)
 }
 
 func TestOrderPaidUnderAnotherEventIDChangesNothing(t *testing.T) {
@@ -92,6 +109,7 @@ func TestARefundTakesPointsBackOnceEach(t *testing.T) {
 	f.requireSums(t)
 }
 
+// C56: what takes back comes before what it takes back.
 func TestARefundBeforeItsPaymentWaitsForIt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
