@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -46,6 +47,7 @@ type Rebuild struct {
 	consumer *messaging.Consumer
 	owner    string // this rebuild, among all that ever were
 	slot     int16  // the one that it fills
+	epoch    int64  // of the pause, while there is one
 	newest   time.Time
 	left     int64 // events that even message_failure had no room for
 }
@@ -64,8 +66,10 @@ const (
 func NewRebuild(pool *pgxpool.Pool, broker *natsbroker.Broker) *Rebuild {
 	r := &Rebuild{pool: pool, owner: rand.Text()}
 	r.consumer = messaging.NewConsumer(rebuilder, pool, nil, messaging.ConsumerConfig{
-		Group:   rebuildBatch,
-		GapWait: 24 * time.Hour, // a version that the stream does not hold will not come: nobody is to look for it
+		Group: rebuildBatch,
+		// What fails here is counted and handed over with the rest: there is no release to wait for.
+		CircuitAfter: math.MaxInt,
+		GapWait:      24 * time.Hour, // a version that the stream does not hold will not come: nobody is to look for it
 	})
 	(&Service{pool: pool, slot: r.otherSlot}).register(r.consumer)
 	r.reader = broker.Reader(r.consumer.Subscription().Kinds, 1)
@@ -213,6 +217,9 @@ func (r *Rebuild) catchUp(ctx context.Context) error {
 			return err
 		}
 		r.Events += int64(len(batch))
+		if err := r.keepPause(ctx); err != nil {
+			return err
+		}
 	}
 }
 
@@ -279,6 +286,9 @@ func (r *Rebuild) carryOver(ctx context.Context) error {
 			return err
 		}
 		r.Carried += int64(len(docs))
+		if err := r.keepPause(ctx); err != nil {
+			return err
+		}
 		if len(docs) < rebuildBatch {
 			return nil
 		}
@@ -311,7 +321,11 @@ func (r *Rebuild) finish(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("pause the live consumer: %w", err)
 	}
-	defer r.resume(context.WithoutCancel(ctx), epoch)
+	r.epoch = epoch
+	defer func() {
+		r.epoch = 0
+		r.resume(context.WithoutCancel(ctx), epoch)
+	}()
 	if err := r.fill(ctx); err != nil {
 		return err
 	}

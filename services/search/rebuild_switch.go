@@ -26,6 +26,27 @@ func (r *Rebuild) pause(ctx context.Context) (epoch int64, err error) {
 	return epoch, err
 }
 
+const sqlKeepPause = `
+UPDATE consumer_lease SET lease_until = clock_timestamp() + $4::interval
+ WHERE consumer = $1 AND owner = $2 AND epoch = $3 AND lease_until > clock_timestamp()`
+
+// keepPause prolongs the pause after each page, so that what came since may be
+// more than can be caught up with in one term. Outside of a pause it does
+// nothing.
+func (r *Rebuild) keepPause(ctx context.Context) error {
+	if r.epoch == 0 {
+		return nil
+	}
+	tag, err := r.pool.Exec(ctx, sqlKeepPause, indexer, r.owner, r.epoch, pauseTerm)
+	if err != nil {
+		return fmt.Errorf("prolong the pause: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return errPauseEnded
+	}
+	return nil
+}
+
 const sqlResume = `UPDATE consumer_lease SET lease_until = '-infinity' WHERE consumer = $1 AND owner = $2 AND epoch = $3`
 
 // resume frees the place. If that fails, it becomes free when the pause's term

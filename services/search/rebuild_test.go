@@ -348,3 +348,38 @@ func TestARebuildThatFailsLeavesTheOldIndex(t *testing.T) {
 	}
 	s.requireClean(t)
 }
+
+// What comes during the pause may be more than one term allows for: each page
+// prolongs it, and a pause that has ended is noticed at the next page.
+func TestThePauseLastsForAsLongAsPagesAreCaughtUpWith(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.publish(t, life(t, newOrder(), 2)...)
+	r := NewRebuild(s.pool, s.broker)
+	if err := r.begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	epoch, err := r.pause(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.epoch = epoch
+	left := func() (seconds float64) {
+		t.Helper()
+		if err := s.pool.QueryRow(t.Context(), `SELECT extract(epoch FROM lease_until - clock_timestamp()) FROM consumer_lease WHERE consumer = $1`, indexer).Scan(&seconds); err != nil {
+			t.Fatal(err)
+		}
+		return seconds
+	}
+	if _, err := s.pool.Exec(t.Context(), `UPDATE consumer_lease SET lease_until = clock_timestamp() + interval '9 s' WHERE consumer = $1`, indexer); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.fill(t.Context()); err != nil || left() < 15 {
+		t.Errorf("got %v with %.0f s left, want the pause prolonged", err, left())
+	}
+	r.resume(t.Context(), epoch)
+	s.publish(t, life(t, newOrder(), 1)...)
+	if err := r.fill(t.Context()); !errors.Is(err, errPauseEnded) {
+		t.Errorf("got %v after the pause, want %v", err, errPauseEnded)
+	}
+}
