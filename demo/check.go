@@ -181,6 +181,9 @@ func (c *checker) report(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if f.strays, err = c.sessions.strays(ctx); err != nil { // once: it reads whole tables
+		return nil, err
+	}
 	facts, err := c.sessions.relayedFacts(ctx) // before the stream is read: what comes later is nobody's loss
 	if err != nil {
 		return nil, err
@@ -193,8 +196,8 @@ func (c *checker) report(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	lost := missing(facts, audit)
-	results := slices.Concat(c.answers(), c.databases(f), c.stream(audit, lost, len(facts)), c.mails(mails))
+	lost, unproven := missing(facts, audit, time.Now())
+	results := slices.Concat(c.answers(), c.databases(f), c.stream(audit, lost, unproven, len(facts)), c.mails(mails))
 	return &Report{
 		OK:      !slices.ContainsFunc(results, func(r Result) bool { return !r.OK }),
 		Results: results,
@@ -256,6 +259,7 @@ func (c *checker) databases(f *found) []Result {
 	return append(results, awards.result(), reversals.result(), sums.result(),
 		single("points: balances that are not the sum of their entries", 0, int64(f.badBalances)),
 		tasks.result(), documents.result(), undone.result(),
+		single("all databases: rows that no order accounts for", 0, int64(len(f.strays)), f.strays...),
 		single("outboxes: events that wait for too long or are held", 0, int64(f.unpublished)),
 		single("consumers: dead letters", 0, int64(f.failures)))
 }
@@ -263,7 +267,7 @@ func (c *checker) databases(f *found) []Result {
 var orderKinds = []string{"OrderCreated.v1", "OrderPaid.v1", "OrderRefunded.v1", "OrderCancelled.v1"}
 
 // stream compares the stream with the journal and with the outboxes.
-func (c *checker) stream(audit *StreamAudit, lost []string, facts int) []Result {
+func (c *checker) stream(audit *StreamAudit, lost, unproven []string, facts int) []Result {
 	events := newTally("stream: events of these orders")
 	for _, o := range c.expected.orders {
 		for _, kind := range orderKinds {
@@ -272,7 +276,8 @@ func (c *checker) stream(audit *StreamAudit, lost []string, facts int) []Result 
 	}
 	return []Result{
 		events.result(),
-		single("stream: facts of all outboxes that are there", int64(facts), int64(facts-len(lost)), lost...),
+		single("stream: facts of all outboxes that are there, or too old", int64(facts), int64(facts-len(lost)), lost...),
+		single("outboxes: evidence that the stream contradicts", 0, int64(len(unproven)), unproven...),
 		single("stream: first appearances out of order", 0, int64(len(audit.Inversions)), audit.Inversions...),
 		single("stream: messages that are no events", 0, int64(audit.Unreadable)),
 	}

@@ -51,6 +51,7 @@ func TestEachLineOfTheTableCanFail(t *testing.T) {
 		"notify: mails sent, by its own word":                    func(f *found) { delete(f.tasks, "ord_1") },
 		"search: documents in the right state":                   func(f *found) { f.documents["ord_1"] = documentRow{"PENDING_PAYMENT", 1, 0} },
 		"outboxes: events that wait for too long or are held":    func(f *found) { f.unpublished = 1 },
+		"all databases: rows that no order accounts for":         func(f *found) { f.strays = []string{"points ord_2"} },
 		"consumers: dead letters":                                func(f *found) { f.failures = 1 },
 	} {
 		t.Run(check, func(t *testing.T) {
@@ -93,6 +94,37 @@ func TestAMailTooManyOrTooFewDiffers(t *testing.T) {
 	}
 }
 
+func TestWhatNoPaidOrderAccountsForIsAStray(t *testing.T) {
+	t.Parallel()
+	got := unaccounted(map[string][]string{"points": {"paid", "open", "nobody"}, "notify": {"paid", "open"}, "search": {"paid", "open", "ghost"}},
+		map[string]bool{"paid": true, "open": false})
+	slices.Sort(got)
+	if want := []string{"notify open", "points nobody", "points open", "search ghost"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Evidence must name the place where the event is. What the stream dropped for
+// its age, in a folder of an earlier week, is no loss; the same event younger is.
+func TestEvidenceIsComparedWithTheStreamAndAgeIsNoLoss(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	there, old, gone, moved, bare := uuid.New(), uuid.New(), uuid.New(), uuid.New(), uuid.New()
+	audit := newAudit()
+	audit.first, audit.maxAge = 100, 7*24*time.Hour
+	audit.events = map[uuid.UUID][]uint64{there: {99, 100}, moved: {101}, bare: {102}}
+	lost, unproven := missing([]fact{
+		{"order", there, 100, now}, {"order", old, 7, now.Add(-8 * 24 * time.Hour)}, {"order", gone, 8, now.Add(-time.Hour)},
+		{"order", moved, 103, now}, {"points", bare, 0, now},
+	}, audit, now)
+	if want := []string{"order " + gone.String()}; !slices.Equal(lost, want) {
+		t.Errorf("got %q lost, want %q", lost, want)
+	}
+	if len(unproven) != 2 || !strings.Contains(unproven[0], moved.String()) || !strings.Contains(unproven[1], bare.String()) {
+		t.Errorf("got %q contradicted, want what is elsewhere and what has no evidence", unproven)
+	}
+}
+
 func TestTheAuditCountsByFirstAppearance(t *testing.T) {
 	t.Parallel()
 	first, second, third := uuid.New(), uuid.New(), uuid.New()
@@ -106,9 +138,9 @@ func TestTheAuditCountsByFirstAppearance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		audit.add(raw)
+		audit.add(uint64(audit.Messages+1), raw)
 	}
-	audit.add([]byte("<html>"))
+	audit.add(5, []byte("<html>"))
 	if audit.Messages != 5 || audit.Copies != 1 || audit.Unreadable != 1 || audit.Distinct() != 3 {
 		t.Errorf("%d messages, %d copies, %d unreadable, %d events; want 5, 1, 1, 3", audit.Messages, audit.Copies, audit.Unreadable, audit.Distinct())
 	}

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -22,9 +21,10 @@ type found struct {
 	tasks      map[string]taskRow        // by order
 	documents  map[string]documentRow    // by order
 
-	unpublished int // rows of all outboxes that wait for too long or are held
-	failures    int // dead letters of all consumers that are open
-	badBalances int // balances that are not the sum of their entries
+	unpublished int      // rows of all outboxes that wait for too long or are held
+	failures    int      // dead letters of all consumers that are open
+	badBalances int      // balances that are not the sum of their entries
+	strays      []string // rows that no order accounts for, whoever placed it
 }
 
 type orderRow struct {
@@ -228,44 +228,4 @@ func getJSON(ctx context.Context, url string, v any) error {
 		return fmt.Errorf("GET %s: %s", url, resp.Status)
 	}
 	return json.NewDecoder(resp.Body).Decode(v)
-}
-
-// A fact of an outbox that no relay waits to publish, and whose outbox it is.
-type fact struct {
-	service string
-	id      uuid.UUID
-}
-
-// What waits for a relay is not lost, and is looked at elsewhere.
-const sqlRelayedFacts = `
-SELECT event_id FROM message_outbox o
- WHERE NOT EXISTS (SELECT FROM message_outbox_pending p WHERE p.shard = o.shard AND p.id = o.id)
-   AND NOT EXISTS (SELECT FROM message_outbox_held h WHERE h.shard = o.shard AND h.id = o.id)`
-
-// relayedFacts returns the events of all databases that must be on the stream.
-func (s sessions) relayedFacts(ctx context.Context) (facts []fact, err error) {
-	for _, service := range services {
-		rows, err := s[service].Query(ctx, sqlRelayedFacts)
-		if err != nil {
-			return nil, fmt.Errorf("read the outbox of %s: %w", service, err)
-		}
-		var id uuid.UUID
-		if _, err := pgx.ForEachRow(rows, []any{&id}, func() error {
-			facts = append(facts, fact{service, id})
-			return nil
-		}); err != nil {
-			return nil, fmt.Errorf("read the outbox of %s: %w", service, err)
-		}
-	}
-	return facts, nil
-}
-
-// missing returns the facts that are not on the stream.
-func missing(facts []fact, audit *StreamAudit) (lost []string) {
-	for _, f := range facts {
-		if !audit.Has(f.id) {
-			lost = append(lost, f.service+" "+f.id.String())
-		}
-	}
-	return lost
 }

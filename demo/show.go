@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -62,16 +65,23 @@ func (r *run) load(ctx context.Context, cfg LoadConfig) error {
 	// A third and a half of the way, whatever the pace.
 	victims := map[int]string{max(1, r.Orders/3): Relay(1), max(2, r.Orders/2): "points"}
 	progress := cfg.Progress
+	var mu sync.Mutex
+	failed := map[int]error{}
+	for at, victim := range victims {
+		failed[at] = fmt.Errorf("%s was not killed: the load did not come so far", victim)
+	}
 	cfg.Progress = func(done int) {
 		if victim := victims[done]; victim != "" {
 			r.screen.printf("  ! kill -9 %s (process %d)", victim, r.stack.PID(victim))
-			if err := r.stack.Kill(victim); err != nil {
-				r.screen.printf("  ! %v", err)
-			}
+			mu.Lock()
+			failed[done] = r.stack.Kill(victim)
+			mu.Unlock()
 		}
 		progress(done)
 	}
-	return Load(ctx, cfg)
+	// A check whose kills have failed has not checked what it says.
+	err := Load(ctx, cfg)
+	return errors.Join(append(slices.Collect(maps.Values(failed)), err)...)
 }
 
 // welcome places an order that waits for the reader's payment, so that every

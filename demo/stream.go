@@ -25,8 +25,10 @@ type StreamAudit struct {
 	Inversions []string                  // events that appeared first after a later version of their aggregate
 	ByOrder    map[string]map[string]int // by order and kind: distinct events
 
-	events map[uuid.UUID]struct{}
-	newest map[string]int64 // by aggregate: the highest version that has appeared
+	first  uint64                 // the oldest position that the stream still has
+	maxAge time.Duration          // at which the stream drops events; 0 for never
+	events map[uuid.UUID][]uint64 // where each is, copies included
+	newest map[string]int64       // by aggregate: the highest version that has appeared
 }
 
 // Has reports whether the event is on the stream.
@@ -63,6 +65,7 @@ func AuditStream(ctx context.Context, natsURL string) (*StreamAudit, error) {
 	}
 	audit := newAudit()
 	state := stream.CachedInfo().State
+	audit.first, audit.maxAge = state.FirstSeq, stream.CachedInfo().Config.MaxAge
 	if state.Msgs == 0 {
 		return audit, nil
 	}
@@ -94,7 +97,7 @@ func (a *StreamAudit) read(ctx context.Context, js jetstream.JetStream, next uin
 		if err != nil {
 			return next, err
 		}
-		a.add(m.Data)
+		a.add(m.Sequence, m.Data)
 		next = m.Sequence + 1
 	}
 	if next == before {
@@ -104,10 +107,10 @@ func (a *StreamAudit) read(ctx context.Context, js jetstream.JetStream, next uin
 }
 
 func newAudit() *StreamAudit {
-	return &StreamAudit{ByOrder: map[string]map[string]int{}, events: map[uuid.UUID]struct{}{}, newest: map[string]int64{}}
+	return &StreamAudit{ByOrder: map[string]map[string]int{}, events: map[uuid.UUID][]uint64{}, newest: map[string]int64{}}
 }
 
-func (a *StreamAudit) add(raw []byte) {
+func (a *StreamAudit) add(position uint64, raw []byte) {
 	a.Messages++
 	var event struct {
 		ID               uuid.UUID `json:"event_id"`
@@ -124,11 +127,12 @@ func (a *StreamAudit) add(raw []byte) {
 		a.Unreadable++
 		return
 	}
-	if a.Has(event.ID) {
+	known := a.Has(event.ID)
+	a.events[event.ID] = append(a.events[event.ID], position)
+	if known {
 		a.Copies++
 		return
 	}
-	a.events[event.ID] = struct{}{}
 
 	aggregate := event.AggregateType + "/" + event.AggregateID
 	if newest := a.newest[aggregate]; event.AggregateVersion < newest {

@@ -16,6 +16,7 @@ import (
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/messagingtest"
 	"orderpaid/platform/pgtest"
+	"orderpaid/platform/postgres"
 )
 
 // newEffects returns a database in which handlers leave a trace that counts
@@ -172,6 +173,9 @@ func TestAPoisonEventCostsOnlyItselfAndFewTransactions(t *testing.T) {
 	}
 }
 
+// errPanic stands for a handler that panics.
+var errPanic = errors.New("panic")
+
 // What a handler returns, line by line of the table in doc.go.
 func TestWhatAHandlerReturnsDecidesWhatHappens(t *testing.T) {
 	t.Parallel()
@@ -181,6 +185,8 @@ func TestWhatAHandlerReturnsDecidesWhatHappens(t *testing.T) {
 		recorded string // as SQL over message_failure
 	}{
 		{"nil", nil, "false"},
+		{"panic", errPanic, "state = 'retrying' AND error_class = 'transient' AND error_code = 'panic' AND error_stack LIKE '%consumer_test.go%' AND attempts = 1"},
+		{"commit unknown", fmt.Errorf("commit: %w", postgres.ErrUnknownOutcome), "false"},
 		{"permanent", messaging.Permanent(messaging.Coded("bad_amount", errors.New("amount below zero"))),
 			"state = 'open' AND error_class = 'permanent' AND error_code = 'bad_amount' AND due_at > now()"},
 		{"wrapped permanent", fmt.Errorf("book: %w", messaging.Permanent(errors.New("no"))), "state = 'open' AND error_code = 'handler_error'"},
@@ -193,19 +199,30 @@ func TestWhatAHandlerReturnsDecidesWhatHappens(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			pool := newEffects(t)
+			unknown := errors.Is(test.err, postgres.ErrUnknownOutcome) // once: the repetition has an answer
+			applies := test.err == nil || unknown
+			calls := 0
 			c := messaging.NewConsumer("writer", pool, nil, messaging.ConsumerConfig{})
 			messaging.Handle(c, func(ctx context.Context, tx pgx.Tx, ev messaging.Event[changed]) error {
-				return errors.Join(write(ctx, tx, "writer", ev), test.err)
+				calls++
+				err := write(ctx, tx, "writer", ev)
+				switch {
+				case test.err == errPanic:
+					panic(ev.Data)
+				case unknown && calls > 1:
+					return err
+				}
+				return errors.Join(err, test.err)
 			})
 			answer := messagingtest.Deliver(t, c, messagingtest.Envelope(t, "a", 1, changed{N: 1}))[0]
 			if !answer.Acked {
 				t.Errorf("got %+v, want it acknowledged: applied, or recorded", answer)
 			}
-			if got, want := count(t, pool, sqlCountEffects), count(t, pool, `SELECT count(*) FROM message_inbox`); got != want || (got == 1) != (test.err == nil) {
+			if got, want := count(t, pool, sqlCountEffects), count(t, pool, `SELECT count(*) FROM message_inbox`); got != want || (got == 1) != applies {
 				t.Errorf("got %d effects and %d inbox rows", got, want)
 			}
 			all, got := count(t, pool, `SELECT count(*) FROM message_failure`), count(t, pool, `SELECT count(*) FROM message_failure WHERE `+test.recorded)
-			if (all == 1) != (test.err != nil) || got != all {
+			if (all == 1) == applies || got != all {
 				t.Errorf("got %d records, %d of them as they should be", all, got)
 			}
 		})
