@@ -23,9 +23,12 @@ const (
 func (r *run) loadUnderChaos(ctx context.Context, cfg LoadConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	over, paces, progress := make(chan struct{}), new(paces), cfg.Progress
+	over, paces := make(chan struct{}), new(paces)
 	cfg.Enough = over
-	cfg.Progress = func(done int) { paces.done.Store(int64(done)); progress(done) }
+	cfg.Progress = func(done int) { // no bar: how many there will be, nobody knows
+		paces.done.Store(int64(done))
+		r.screen.show(fmt.Sprintf("%d orders", done))
+	}
 	ended := make(chan error, 1)
 	go func() {
 		defer close(over)
