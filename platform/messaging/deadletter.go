@@ -77,34 +77,45 @@ type FailureFilter struct {
 	Limit         int   // defaults to 100
 }
 
-// sqlFilter goes by primary key upwards. Ids come from a sequence, so a row
+// query appends to sql what the filter selects, in the order of the primary
+// key. Only what was asked for becomes a condition: the planner then finds the
+// index on the aggregate, the event or the unresolved, which "@x = ” OR …"
+// hides from it once the plan is generic. Ids come from a sequence, so a row
 // that commits late may be missed by one pass over the pages; it is not lost,
 // the next pass has it.
-const sqlFilter = `
-  FROM message_failure
- WHERE (@consumer = '' OR consumer = @consumer)
-   AND (@state = '' OR state = @state OR @state = 'unresolved' AND state IN ('retrying', 'parked', 'open'))
-   AND (@code = '' OR error_code = @code)
-   AND (@aggregate_type = '' OR aggregate_type = @aggregate_type)
-   AND (@aggregate_id = '' OR aggregate_id = @aggregate_id)
-   AND (@event_id::uuid IS NULL OR event_id = @event_id)
-   AND (@ids::bigint[] IS NULL OR failure_id = ANY(@ids))
-   AND failure_id > @after
- ORDER BY failure_id LIMIT @limit`
-
-func (f FailureFilter) args() pgx.StrictNamedArgs {
-	var event *uuid.UUID
-	if f.EventID != uuid.Nil {
-		event = &f.EventID
-	}
+func (f FailureFilter) query(sql string) (string, pgx.StrictNamedArgs) {
 	setDefault(&f.Limit, 100)
-	return pgx.StrictNamedArgs{"consumer": f.Consumer, "state": f.State, "code": f.Code, "aggregate_type": f.AggregateType,
-		"aggregate_id": f.AggregateID, "event_id": event, "ids": f.IDs, "after": f.After, "limit": f.Limit}
+	args := pgx.StrictNamedArgs{"after": f.After, "limit": f.Limit}
+	sql += ` FROM message_failure WHERE failure_id > @after`
+	when := func(asked bool, condition, name string, value any) {
+		if asked {
+			sql += ` AND ` + condition
+			args[name] = value
+		}
+	}
+	when(f.Consumer != "", `consumer = @consumer`, "consumer", f.Consumer)
+	when(f.Code != "", `error_code = @code`, "code", f.Code)
+	when(f.AggregateType != "", `aggregate_type = @aggregate_type`, "aggregate_type", f.AggregateType)
+	when(f.AggregateID != "", `aggregate_id = @aggregate_id`, "aggregate_id", f.AggregateID)
+	when(f.EventID != uuid.Nil, `event_id = @event_id`, "event_id", f.EventID)
+	when(f.IDs != nil, `failure_id = ANY(@ids)`, "ids", f.IDs)
+	switch f.State {
+	case "":
+	case "unresolved":
+		sql += ` AND state IN ('retrying', 'parked', 'open')`
+	default:
+		when(true, `state = @state`, "state", f.State)
+		if f.State == stateRetrying || f.State == stateParked || f.State == stateOpen { // for the indexes of the unresolved
+			sql += ` AND state IN ('retrying', 'parked', 'open')`
+		}
+	}
+	return sql + ` ORDER BY failure_id LIMIT @limit`, args
 }
 
 // List returns failures, oldest first.
 func (d *DeadLetters) List(ctx context.Context, f FailureFilter) ([]DeadLetter, error) {
-	rows, err := d.pool.Query(ctx, `SELECT `+deadLetterColumns+sqlFilter, f.args())
+	sql, args := f.query(`SELECT ` + deadLetterColumns)
+	rows, err := d.pool.Query(ctx, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("list failures: %w", err)
 	}
@@ -131,7 +142,8 @@ func (d *DeadLetters) Of(ctx context.Context, aggregateID string, events ...uuid
 // oldest first. One that was erased or cannot be opened is an error that names
 // it: whoever asks for events wants all of them.
 func (d *DeadLetters) Payloads(ctx context.Context, f FailureFilter) ([][]byte, error) {
-	rows, err := d.pool.Query(ctx, `SELECT failure_id, payload, sealed_by`+sqlFilter, f.args())
+	sql, args := f.query(`SELECT failure_id, payload, sealed_by`)
+	rows, err := d.pool.Query(ctx, sql, args)
 	if err != nil {
 		return nil, fmt.Errorf("read payloads: %w", err)
 	}
@@ -344,7 +356,8 @@ func (d *DeadLetters) change(ctx context.Context, f FailureFilter, actor Actor, 
 		f.State = "unresolved"
 	}
 	err = postgres.InTx(ctx, d.pool, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `SELECT failure_id, state`+sqlFilter+` FOR UPDATE`, f.args())
+		sql, args := f.query(`SELECT failure_id, state`)
+		rows, err := tx.Query(ctx, sql+` FOR UPDATE`, args)
 		if err != nil {
 			return err
 		}
@@ -374,21 +387,4 @@ func (d *DeadLetters) change(ctx context.Context, f FailureFilter, actor Actor, 
 		return 0, fmt.Errorf("%s failures: %w", action, err)
 	}
 	return n, nil
-}
-
-const sqlErasePayloads = `
-UPDATE message_failure SET payload = NULL, headers = '{}', sealed_by = NULL
- WHERE failure_id IN (SELECT failure_id FROM message_failure
-                       WHERE state IN ('resolved', 'discarded') AND payload IS NOT NULL AND resolved_at < clock_timestamp() - $1::interval
-                       ORDER BY failure_id LIMIT 1000)`
-
-// ErasePayloads removes the payloads of failures that were settled longer ago
-// than keep. The rows and the actions on them stay. It returns how many it
-// erased, at most 1000 at a time.
-func (d *DeadLetters) ErasePayloads(ctx context.Context, keep time.Duration) (int, error) {
-	tag, err := d.pool.Exec(ctx, sqlErasePayloads, keep)
-	if err != nil {
-		return 0, fmt.Errorf("erase payloads: %w", err)
-	}
-	return int(tag.RowsAffected()), nil
 }

@@ -55,6 +55,23 @@ func untilNone(step func() (int, error)) (sum int, err error) {
 	}
 }
 
+const sqlErasePayloads = `
+UPDATE message_failure SET payload = NULL, headers = '{}', sealed_by = NULL
+ WHERE failure_id IN (SELECT failure_id FROM message_failure
+                       WHERE state IN ('resolved', 'discarded') AND payload IS NOT NULL AND resolved_at < clock_timestamp() - $1::interval
+                       ORDER BY failure_id LIMIT 1000)`
+
+// ErasePayloads removes the payloads of failures that were settled longer ago
+// than keep. The rows and the actions on them stay. It returns how many it
+// erased, at most 1000 at a time.
+func (d *DeadLetters) ErasePayloads(ctx context.Context, keep time.Duration) (int, error) {
+	tag, err := d.pool.Exec(ctx, sqlErasePayloads, keep)
+	if err != nil {
+		return 0, fmt.Errorf("erase payloads: %w", err)
+	}
+	return int(tag.RowsAffected()), nil
+}
+
 const sqlAbandonedReplays = `
 SELECT replay_id FROM message_replay
  WHERE state IN ('awaiting_approval', 'ready', 'stopped') AND created_at < clock_timestamp() - $1::interval`
