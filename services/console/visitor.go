@@ -207,8 +207,10 @@ func signIn(w http.ResponseWriter, r *http.Request, name string, token process.S
 }
 
 // localPath returns where to go after a form, never away from this server.
+// Browsers leave control characters out of addresses, and take a backslash for
+// a slash: both could hide the two slashes before a foreign name.
 func localPath(given string) string {
-	if !strings.HasPrefix(given, "/") || strings.HasPrefix(given, "//") || strings.ContainsAny(given, "\\\r\n") {
+	if !strings.HasPrefix(given, "/") || strings.HasPrefix(given, "//") || strings.ContainsFunc(given, func(r rune) bool { return r == '\\' || r < ' ' }) {
 		return "/"
 	}
 	return given
