@@ -22,20 +22,17 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: security OSV DIR\n\nReads the reports in OSV and makes the database in DIR.")
 		os.Exit(2)
 	}
-	newest, err := write(os.Args[1], os.Args[2])
-	if err != nil {
+	if err := write(os.Args[1], os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, "security:", err)
 		os.Exit(1)
 	}
-	fmt.Println(newest.Format(time.DateOnly))
 }
 
 // report is what the index needs of a report.
 type report struct {
-	ID        string    `json:"id"`
-	Modified  time.Time `json:"modified"` // zero in the repository: its server fills it in
-	Published time.Time `json:"published"`
-	Affected  []struct {
+	ID       string    `json:"id"`
+	Modified time.Time `json:"modified"` // zero in the repository: its server fills it in
+	Affected []struct {
 		Package struct{ Name string } `json:"package"`
 		Ranges  []struct {
 			Events []struct {
@@ -57,30 +54,27 @@ type vuln struct {
 	Fixed    string    `json:"fixed,omitempty"`
 }
 
-// write returns when the newest report was published.
-func write(osv, dir string) (newest time.Time, err error) {
+// write makes the database of the reports.
+func write(osv, dir string) error {
 	files, err := filepath.Glob(filepath.Join(osv, "GO-*.json"))
 	if err != nil || len(files) == 0 {
-		return newest, fmt.Errorf("%d reports in %s: %v", len(files), osv, err)
+		return fmt.Errorf("%d reports in %s: %v", len(files), osv, err)
 	}
 	modules := map[string][]vuln{}
 	for _, file := range files {
 		raw, err := os.ReadFile(file) //nolint:gosec // G304: the files are those of a module that go.sum vouches for
 		if err != nil {
-			return newest, err
+			return err
 		}
 		var r report
 		if err := json.Unmarshal(raw, &r); err != nil {
-			return newest, fmt.Errorf("%s: %w", file, err)
-		}
-		if r.Published.After(newest) {
-			newest = r.Published
+			return fmt.Errorf("%s: %w", file, err)
 		}
 		for path, fixed := range r.fixes() {
 			modules[path] = append(modules[path], vuln{r.ID, r.Modified, fixed})
 		}
 		if err := put(filepath.Join(dir, "ID", r.ID+".json"), json.RawMessage(raw)); err != nil {
-			return newest, err
+			return err
 		}
 	}
 	index := make([]module, 0, len(modules))
@@ -89,9 +83,9 @@ func write(osv, dir string) (newest time.Time, err error) {
 	}
 	slices.SortFunc(index, func(a, b module) int { return cmp.Compare(a.Path, b.Path) })
 	if err := put(filepath.Join(dir, "index", "modules.json"), index); err != nil {
-		return newest, err
+		return err
 	}
-	return newest, put(filepath.Join(dir, "index", "db.json"), map[string]time.Time{"modified": newest})
+	return put(filepath.Join(dir, "index", "db.json"), map[string]time.Time{"modified": {}})
 }
 
 // fixes returns the last version that fixes each module. Empty is: none.
