@@ -132,7 +132,7 @@ func TestRelayHearsTheHintsOfItsOutboxes(t *testing.T) {
 			if err := b.Ready(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			b.Wake(service)()
+			b.Wake(service)(messaging.AllShards)
 		}
 		select {
 		case <-hints:

@@ -67,6 +67,15 @@ func ShardOf(aggregateID string) int {
 	return int(h.Sum32() % Shards)
 }
 
+// A ShardSet is a set of an outbox's shards: shard s is bit s.
+type ShardSet uint64
+
+// AllShards is the set of every shard.
+const AllShards ShardSet = 1<<Shards - 1
+
+// With returns the set with one more shard.
+func (s ShardSet) With(shard int) ShardSet { return s | 1<<shard }
+
 // Meta is what an event says about itself, apart from its data. The field
 // names are the contract.
 type Meta struct {

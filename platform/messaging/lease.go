@@ -229,6 +229,16 @@ func (l *shardLeases) releaseAll(ctx context.Context) {
 	}
 }
 
+// holding returns the shards of each lane.
+func (l *shardLeases) holding() (of [lanes]ShardSet) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for shard := range l.held {
+		of[int(shard)%lanes] = of[int(shard)%lanes].With(int(shard))
+	}
+	return of
+}
+
 // A batchLease is the right to publish one batch of a lane's shards.
 type batchLease struct {
 	shards []int16

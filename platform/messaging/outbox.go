@@ -85,10 +85,11 @@ type OutboxConfig struct {
 	Producer string // the service that states the facts. Required.
 	Tenant   string // whose data it is. Defaults to "default".
 
-	// Wake tells the relays that something was committed. It is called after
-	// the commit, must not block, and may be lost: relays poll as well, so a
-	// lost call costs latency and nothing else. Defaults to no hint.
-	Wake func()
+	// Wake tells the relays that something was committed, and to which shards.
+	// It is called after the commit, must not block, and may be lost: relays
+	// poll as well, so a lost call costs latency and nothing else. Defaults to
+	// no hint.
+	Wake func(ShardSet)
 }
 
 // An Outbox stages events. It is the only way to publish: Add takes a
@@ -147,7 +148,7 @@ func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, drafts ...Draft) error {
 	}
 	if o.cfg.Wake != nil {
 		if hook, ok := tx.(interface{ AfterCommit(func()) }); ok {
-			hook.AfterCommit(o.cfg.Wake)
+			hook.AfterCommit(func() { o.cfg.Wake(rows.shardSet()) })
 		}
 	}
 	return nil
@@ -259,6 +260,13 @@ func (r *stageRows) add(k Kind, env Envelope, err error) error {
 	}
 	r.expiries = append(r.expiries, expiry)
 	return nil
+}
+
+func (r *stageRows) shardSet() (set ShardSet) {
+	for _, shard := range r.shards {
+		set = set.With(int(shard))
+	}
+	return set
 }
 
 func (r *stageRows) args() pgx.StrictNamedArgs {

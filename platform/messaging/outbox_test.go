@@ -92,8 +92,12 @@ func TestTheWakeUpIsCalledAfterTheCommitAndNotAfterARollback(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "messaging")
 	wakes, committed := 0, false
-	outbox := newOutbox(t, func() {
+	want := messaging.ShardSet(0).With(messaging.ShardOf("a"))
+	outbox := newOutbox(t, func(shards messaging.ShardSet) {
 		wakes++
+		if shards != want {
+			t.Errorf("got shards %x, want %x", shards, want)
+		}
 		if committed = count(t, pool, `SELECT count(*) FROM message_outbox`) == 1; !committed {
 			t.Error("woken before the commit")
 		}

@@ -47,8 +47,9 @@ type RelayConfig struct {
 	// lost. Defaults to 250 ms.
 	Poll time.Duration
 
-	// Wake carries hints that something was committed. Defaults to polling alone.
-	Wake <-chan struct{}
+	// Wake carries hints that something was committed, with the shards that it
+	// went to. Defaults to polling alone.
+	Wake <-chan ShardSet
 
 	// Logger defaults to slog.Default.
 	Logger *slog.Logger
@@ -160,19 +161,24 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// spreadWakes hands each hint to every lane, and drops it where one waits already.
+// spreadWakes hands each hint to the lanes that hold one of its shards, and
+// drops it where one waits already. Of all lanes of all relays that is one for
+// a single event; to wake the others would cost more than the publishing.
 func (r *Relay) spreadWakes(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case _, open := <-r.cfg.Wake:
+		case hint, open := <-r.cfg.Wake:
 			if !open {
 				return
 			}
-			for _, wake := range r.wake {
+			for lane, held := range r.leases.holding() {
+				if hint&held == 0 {
+					continue
+				}
 				select {
-				case wake <- struct{}{}:
+				case r.wake[lane] <- struct{}{}:
 				default:
 				}
 			}
@@ -183,7 +189,11 @@ func (r *Relay) spreadWakes(ctx context.Context) {
 // runLane publishes one half of the shards, batch after batch.
 func (r *Relay) runLane(ctx context.Context, lane int) {
 	l := &relayLane{Relay: r, lane: lane}
-	idle, failures := time.Millisecond, 0
+	soon := time.Millisecond
+	if r.cfg.Wake != nil { // what is committed from now on will be told
+		soon = r.cfg.Poll / 4
+	}
+	idle, failures := soon, 0
 	for ctx.Err() == nil {
 		published, err := l.step(context.WithoutCancel(ctx))
 		var pause time.Duration
@@ -194,10 +204,13 @@ func (r *Relay) runLane(ctx context.Context, lane int) {
 			if failures == 1 || failures%10 == 0 { // an outage is one story, not a flood
 				r.cfg.Logger.Warn("relay is held up", "lane", lane, "failures", failures, "error", err)
 			}
-		case published > 0:
-			idle, failures = time.Millisecond, 0
+		case published > 0 && (r.cfg.Wake == nil || published > l.size()/2):
+			idle, failures = soon, 0
 			continue
 		default: // caught up: look again soon, then less and less often
+			if published > 0 {
+				idle = soon
+			}
 			failures = 0
 			pause = idle
 			idle = min(idle*2, r.cfg.Poll)

@@ -81,6 +81,23 @@ func TestAnEventCommittedLateWithALowerIDIsPublished(t *testing.T) {
 	awaitCount(t, pool, 2, sqlCountPublished)
 }
 
+func TestAHintWakesTheLaneThatHoldsItsShard(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "messaging")
+	hints := make(chan messaging.ShardSet)
+	startRelay(t, pool, newRecorder(), messaging.RelayConfig{Poll: time.Hour, Wake: hints})
+	awaitCount(t, pool, messaging.Shards, `SELECT count(*) FROM relay_lease WHERE lease_until > now()`)
+	staged := 0
+	for _, id := range []string{"a", "b", "c", "d"} { // of both lanes
+		stage(t, pool, messaging.New(id, 1, changed{N: 1}))
+		staged++
+		eventually(t, 20*time.Second, func() string { return "the hint about " + id + " wakes nobody" }, func() bool {
+			hints <- messaging.ShardSet(0).With(messaging.ShardOf(id))
+			return count(t, pool, sqlCountPublished) == staged
+		})
+	}
+}
+
 func TestAnOutageOfTheBrokerCountsAgainstNoEvent(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "messaging")

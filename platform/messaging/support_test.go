@@ -34,7 +34,7 @@ func (closed) Kind() messaging.Kind {
 	return messaging.Kind{Context: "test", Type: "ThingClosed", Version: 1, Aggregate: "thing"}
 }
 
-func newOutbox(t testing.TB, wake func()) *messaging.Outbox {
+func newOutbox(t testing.TB, wake func(messaging.ShardSet)) *messaging.Outbox {
 	t.Helper()
 	outbox, err := messaging.NewOutbox(messaging.OutboxConfig{Producer: "test", Wake: wake})
 	if err != nil {

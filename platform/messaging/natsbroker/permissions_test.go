@@ -55,7 +55,7 @@ func TestRelayAndConsumerNeedFewPermissions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	points.Wake("shop_points")()
+	points.Wake("shop_points")(messaging.AllShards)
 	select {
 	case <-hints:
 	case <-within(t).Done():
