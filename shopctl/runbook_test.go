@@ -49,6 +49,9 @@ var scenarios = map[string]scenario{
 	"A mail may have arrived": {fault: doubtful, good: func(t *testing.T, w *world) bool {
 		return w.count(t, "notify", `SELECT count(*) FROM delivery_task WHERE state = 'unknown'`) == 0
 	}},
+	"A payment that no order shows": {fault: unexplained, good: func(t *testing.T, w *world) bool {
+		return w.count(t, "order", `SELECT count(*) FROM payment_exception WHERE state = 'open'`) == 0
+	}},
 	"A consumer must see events again": {fault: restored, good: func(t *testing.T, w *world) bool { return w.awards(t) == w.paid(t) }},
 	"Partitions and retention":         {fault: func(*testing.T, *world) map[string]string { return nil }, good: prepared},
 }
@@ -316,6 +319,17 @@ func doubtful(t *testing.T, w *world) map[string]string {
 	w.awaitIdle(t)
 	w.exec(t, "notify", `UPDATE delivery_task SET state = 'unknown', code = 'outcome_unknown'`)
 	return map[string]string{"MAIL": w.text(t, "notify", `SELECT notification_id FROM delivery_task`)}
+}
+
+// unexplained makes a second payment of an order, which nothing in the shop takes.
+func unexplained(t *testing.T, w *world) map[string]string {
+	order := w.pay(t)
+	post(t, w.provider, fmt.Sprintf(`{"order_id":%q,"amount":1,"currency":"JPY","exponent":0}`, order), nil)
+	open := func() string {
+		return w.text(t, "order", `SELECT coalesce(max('order/' || exception_id), '') FROM payment_exception WHERE state = 'open'`)
+	}
+	eventually(t, "the second payment waits for a person", func() bool { return open() != "" })
+	return map[string]string{"EXCEPTION": open()}
 }
 
 // restored makes a database that has forgotten three payments.
