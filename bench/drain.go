@@ -25,7 +25,7 @@ func (s *stand) drainGroup() group {
 		cell{name: "watermill/tuned@default", what: "watermill-sql forwarder, eight topics, batches of 1000", run: s.watermill(s.lazy, watermillTuned, s.sizing.events)},
 		cell{name: "river/defaults@default", what: "river job that publishes, defaults, 100 workers", run: s.river(s.lazy, riverDefaults, s.slow)},
 		cell{name: "river/tuned@default", what: "river job that publishes, 2000 workers, fetches every 2 ms", run: s.river(s.lazy, riverTuned, s.sizing.events)},
-		cell{name: "relay/1@default", what: "this relay, one process", run: s.relays(s.lazy, 1)},
+		cell{name: "relay/1@default", what: "this relay, one process, --publish=single", run: s.relays(s.lazy, 1)},
 		cell{name: "relay/1@always", what: "this relay, one process", run: s.relays(s.always, 1)},
 		cell{name: "relay/2@always", what: "this relay, two processes", run: s.relays(s.always, 2)},
 		cell{name: "relay/4@always", what: "this relay, four processes", run: s.relays(s.always, 4)},
@@ -120,9 +120,12 @@ const outboxName = "bench"
 // startRelays starts n relays on one outbox and waits until they have divided
 // its shards.
 func (s *stand) startRelays(ctx context.Context, b *broker, pool *pgxpool.Pool, n int) (relays []*child, err error) {
-	dsn := s.pg.DSN(pool.Config().ConnConfig.Database)
+	dsn, publish := s.pg.DSN(pool.Config().ConnConfig.Database), "batches"
+	if b == s.lazy {
+		publish = "single" // what its --help advises there
+	}
 	for i := range n {
-		relay, err := s.startService(ctx, "relay", fmt.Sprintf("relay-%d", i+1), "RELAY_DATABASES="+outboxName+"="+dsn, "NATS_URL="+b.url)
+		relay, err := s.startService(ctx, "relay", fmt.Sprintf("relay-%d", i+1), "RELAY_DATABASES="+outboxName+"="+dsn, "NATS_URL="+b.url, "RELAY_PUBLISH="+publish)
 		if relay != nil {
 			relays = append(relays, relay)
 		}

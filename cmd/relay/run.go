@@ -27,6 +27,7 @@ type config struct {
 	OpsAddr         string                    `name:"ops-addr" env:"OPS_ADDR" default:"127.0.0.1:9080" placeholder:"HOST:PORT" help:"Where /livez, /readyz and /metrics listen; keep it private. Defaults to 127.0.0.1:9080."`
 	Lease           time.Duration             `name:"lease" env:"RELAY_LEASE" default:"10s" help:"How long the shards of a relay that died stay with it. Defaults to 10s; at least 1s."`
 	TraceParentMode string                    `name:"trace-parent-mode" env:"TRACE_PARENT_MODE" enum:"link,child" default:"link" help:"How the publishing of events refers to the traces that created them: link or child, as for the services. Defaults to link."`
+	Publish         string                    `name:"publish" env:"RELAY_PUBLISH" enum:"batches,single" default:"batches" help:"How events go to the broker: in batches, each with one sync, or single, which is faster where the broker syncs lazily and ten times slower where it always does. Defaults to batches."`
 	Batch           int                       `name:"batch" env:"RELAY_BATCH" default:"1000" help:"Most events in one batch. Defaults to 1000, which is what JetStream takes."`
 }
 
@@ -50,7 +51,7 @@ const relayConns = 2
 // run relays every database until ctx is done and all batches on the way have
 // been finished.
 func run(ctx context.Context, cfg config) error {
-	broker, err := natsbroker.Connect(ctx, natsbroker.Config{URL: string(cfg.NATSURL), Name: "relay"})
+	broker, err := natsbroker.Connect(ctx, natsbroker.Config{URL: string(cfg.NATSURL), Name: "relay", Single: cfg.Publish == "single"})
 	if err != nil {
 		return fmt.Errorf("%w; check that the broker runs and that --nats-url is right", err)
 	}

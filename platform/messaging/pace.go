@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -14,13 +15,15 @@ import (
 // remember: a transaction that commits late with a lower id is simply read in
 // the next batch (the mark that "id > last seen" readers miss). A batch ends
 // at 16 MiB of payloads as well: a thousand events of the largest size would
-// be more than a small relay has.
+// be more than a small relay has. Whether anything is held at all is asked once
+// and not for each row.
 const sqlReadPending = `
 SELECT shard, id, event_id, attempts, aggregate_type, aggregate_id, subject, payload, trace_parent, created_at, held
   FROM (
 SELECT q.shard, q.id, q.event_id, q.attempts, o.aggregate_type, o.aggregate_id, o.subject, o.payload, o.trace_parent, o.created_at,
-       EXISTS (SELECT 1 FROM message_outbox_held h
-                WHERE h.shard = q.shard AND h.aggregate_type = o.aggregate_type AND h.aggregate_id = o.aggregate_id AND h.id < q.id) AS held,
+       (SELECT EXISTS (SELECT 1 FROM message_outbox_held))
+       AND EXISTS (SELECT 1 FROM message_outbox_held h
+                    WHERE h.shard = q.shard AND h.aggregate_type = o.aggregate_type AND h.aggregate_id = o.aggregate_id AND h.id < q.id) AS held,
        sum(octet_length(o.payload)) OVER (ROWS UNBOUNDED PRECEDING) - octet_length(o.payload) AS before
   FROM unnest($1::smallint[]) AS s(shard)
  CROSS JOIN LATERAL (
@@ -71,10 +74,15 @@ func fullestShard(rows []pendingRow) (most int) {
 	return most
 }
 
-// A batch must be answered within the lease under which it was read. On a slow
-// machine, or under a short lease, a thousand events may not be: then all of
-// them are sent again, under the same ids, and again without an answer. So a
-// lane that gets none sends half as many, and comes back step by step.
+// The size of a batch follows from two clocks. It must be answered within the
+// lease under which it was read: on a slow machine, or under a short lease, a
+// thousand events may not be, and all of them are sent again, under the same
+// ids, and again without an answer. And a row that was committed late with a
+// lower id waits for the batch that is under way and for its own: those should
+// not take long, however busy the machine is.
+
+// batchTime is how long a batch should take, from reading to marking.
+const batchTime = 150 * time.Millisecond
 
 // size is how many events the next batch of the lane may hold.
 func (l *relayLane) size() int {
@@ -84,9 +92,13 @@ func (l *relayLane) size() int {
 	return l.batch
 }
 
-// keepPace sets the size of the next batch by the answers to this one. What the
-// broker refuses, or cannot take at all, says nothing about the size.
-func (l *relayLane) keepPace(receipts []Receipt) {
+// keepPace sets the size of the next batch by the answers to this one and by
+// the time it took. What the broker refuses, or cannot take at all, says
+// nothing about the size.
+//
+// For time alone it goes no lower than a quarter: where the disk syncs slowly,
+// a batch takes long whatever it holds, and small ones would be a slow drain.
+func (l *relayLane) keepPace(receipts []Receipt, took time.Duration) {
 	stored, unknown := 0, 0
 	for _, r := range receipts {
 		switch {
@@ -96,10 +108,13 @@ func (l *relayLane) keepPace(receipts []Receipt) {
 			unknown++
 		}
 	}
+	size, least := l.size(), max(1, l.cfg.Batch/4)
 	switch {
 	case unknown > stored: // a few without an answer among many are at fault themselves
-		l.batch = max(1, min(l.size(), len(receipts))/2)
-	case stored > 0 && unknown == 0 && l.batch > 0:
+		l.batch = max(1, min(size, len(receipts))/2)
+	case took > batchTime && len(receipts) > least && size > least:
+		l.batch = max(least, int(float64(len(receipts))*batchTime.Seconds()/took.Seconds()))
+	case stored > 0 && unknown == 0 && l.batch > 0 && (took < batchTime*3/4 || size < least):
 		if l.batch += max(1, l.cfg.Batch/32); l.batch >= l.cfg.Batch {
 			l.batch = 0
 		}

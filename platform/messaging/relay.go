@@ -269,6 +269,7 @@ func (l *relayLane) step(ctx context.Context) (moved int, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout+l.cfg.PublishTimeout)
 	defer cancel()
+	began := time.Now()
 	var rows []pendingRow
 	err = l.inSession(ctx, func() (err error) {
 		if err = l.releaseDue(ctx, batch); err == nil {
@@ -283,7 +284,7 @@ func (l *relayLane) step(ctx context.Context) (moved int, err error) {
 	defer span.End()
 	faults.Hit("relay.before_publish")
 	receipts := l.publish(ctx, rows, batch.until)
-	l.keepPace(receipts)
+	defer func() { l.keepPace(receipts, time.Since(began)) }()
 	err = l.inSession(ctx, func() (err error) {
 		moved, err = l.settle(ctx, batch, rows, receipts)
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orderpaid/platform/faults"
+	"orderpaid/platform/postgres"
 )
 
 // settle records what the broker said: evidence for what it stored, a place
@@ -44,6 +45,9 @@ func (l *relayLane) settle(ctx context.Context, batch batchLease, rows []pending
 	return moved, nil
 }
 
+// uniqueViolation is the SQLSTATE of a row that is there already.
+const uniqueViolation = "23505"
+
 type markRows struct {
 	shards     []int16
 	ids, seqs  []int64
@@ -63,8 +67,7 @@ func (m *markRows) add(row *pendingRow, receipt Receipt) {
 
 // sqlMark turns queue rows into evidence. An acknowledgement is a fact,
 // whoever brings it, so no lease is checked; a second marker deletes nothing
-// and therefore writes nothing. An event that was published again on purpose,
-// after the broker lost it, gets the new position.
+// and therefore writes nothing.
 const sqlMark = `
 WITH done AS (
 	DELETE FROM message_outbox_pending p
@@ -74,7 +77,13 @@ WITH done AS (
 	RETURNING p.event_id, u.stream, u.seq, u.duplicate
 )
 INSERT INTO message_outbox_publication (event_id, stream, stream_seq, duplicate, relay)
-SELECT event_id, stream, seq, duplicate, @relay FROM done
+SELECT event_id, stream, seq, duplicate, @relay FROM done`
+
+// sqlMarkAgain is for events that were published again on purpose, after the
+// broker had lost them: they get their new position. It is not the rule,
+// because a conflict clause costs a quarter of the statement, and a record more
+// in the log for each row.
+const sqlMarkAgain = sqlMark + `
 ON CONFLICT (event_id) DO UPDATE SET stream = excluded.stream, stream_seq = excluded.stream_seq,
 	duplicate = excluded.duplicate, published_at = excluded.published_at, relay = excluded.relay`
 
@@ -82,8 +91,11 @@ func (l *relayLane) mark(ctx context.Context, m markRows) error {
 	if len(m.ids) == 0 {
 		return nil
 	}
-	_, err := l.conn.Exec(ctx, sqlMark, pgx.StrictNamedArgs{"shards": m.shards, "ids": m.ids, "streams": m.streams,
-		"seqs": m.seqs, "duplicates": m.duplicates, "relay": l.cfg.Name})
+	args := pgx.StrictNamedArgs{"shards": m.shards, "ids": m.ids, "streams": m.streams, "seqs": m.seqs, "duplicates": m.duplicates, "relay": l.cfg.Name}
+	_, err := l.conn.Exec(ctx, sqlMark, args)
+	if postgres.Code(err) == uniqueViolation { // nothing is done yet
+		_, err = l.conn.Exec(ctx, sqlMarkAgain, args)
+	}
 	if err != nil {
 		return fmt.Errorf("mark %d published events: %w", len(m.ids), err)
 	}

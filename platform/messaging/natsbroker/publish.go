@@ -28,13 +28,13 @@ const (
 
 // Publish implements [messaging.Publisher].
 //
-// Messages go in atomic batches, unless they are few: the server stores a
-// batch whole or not at all, with one sync, which makes "acknowledged means on
-// disk" ten times cheaper than message by message. Two things make a batch
-// fail although nothing is wrong: it holds an id that is stored already,
-// because an earlier attempt got through; or its answer is lost. In both cases
-// the same messages go once more under the same ids, each for itself (see
-// [call.sendInWaves]).
+// Messages go in atomic batches, unless they are few or [Config.Single] is set:
+// the server stores a batch whole or not at all, with one sync, which makes
+// "acknowledged means on disk" ten times cheaper than message by message. Two
+// things make a batch fail although nothing is wrong: it holds an id that is
+// stored already, because an earlier attempt got through; or its answer is
+// lost. In both cases the same messages go once more under the same ids, each
+// for itself (see [call.sendInWaves]).
 func (b *Broker) Publish(ctx context.Context, messages []messaging.Message) []messaging.Receipt {
 	c := &call{b: b, messages: messages, receipts: make([]messaging.Receipt, len(messages)), stopped: map[string]int{}}
 	if !b.nc.IsConnected() {
@@ -116,7 +116,7 @@ func (b *Broker) check(m *messaging.Message) error {
 
 // send publishes one batch and, where that tells too little, its messages.
 func (c *call) send(ctx context.Context, batch []int) {
-	if len(batch) < minBatchMessages {
+	if c.b.cfg.Single || len(batch) < minBatchMessages {
 		c.sendInWaves(ctx, batch, nil)
 		return
 	}
