@@ -25,7 +25,8 @@ type night struct {
 func TestAlarmsFireOnRealFaultsAndClearWhenTheyAreMended(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	shop := startShop(t, dir)
+	spans := startCollector(t)
+	shop := startShop(t, dir, spans.env()...)
 	n := &night{t, dir, shop, startPrometheus(t, shop)}
 	eventually(t, "everything is scraped", func() bool {
 		return len(n.p.query(t, "up == 1")) == len(shop.OpsURL)+len(shop.RelayURL)
@@ -44,7 +45,15 @@ func TestAlarmsFireOnRealFaultsAndClearWhenTheyAreMended(t *testing.T) {
 	n.clear("EffectsSlow")
 
 	t.Run("EveryMetricOfTheRulesAndTheDashboardExists", func(t *testing.T) { everyMetricExists(t, n.p) })
-	t.Run("NothingPrivateIsTold", func(t *testing.T) { requireNothingPrivate(t, shop, dir) })
+	t.Run("OneTraceFromHTTPToEffect", func(t *testing.T) {
+		spans.requireOneTraceFromHTTPToEffect(t)
+		spans.requireEvents(t, "shop.retry", "shop.parked")
+		spans.requireReplayIsLinked(t)
+	})
+	t.Run("NothingPrivateIsTold", func(t *testing.T) {
+		requireNothingPrivate(t, shop, dir)
+		spans.requireNothingPrivate(t)
+	})
 }
 
 // fire waits until all these alarms fire; clear, until none does.

@@ -79,3 +79,16 @@ func requireAbsent(t *testing.T, where, text string) {
 		}
 	}
 }
+
+// requireNothingPrivate looks through everything that was exported.
+func (c *traces) requireNothingPrivate(t *testing.T) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wrong != nil || len(c.spans) == 0 {
+		t.Fatalf("there are no traces: %v", c.wrong)
+	}
+	if strings.Contains(strings.ToLower(c.raw.String()), strings.ToLower(private)) {
+		t.Error("a trace tells a customer's address")
+	}
+}

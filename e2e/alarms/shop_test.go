@@ -18,13 +18,13 @@ import (
 func bin(root string) string { return filepath.Join(root, ".orderpaid", "bin") }
 
 // startShop starts the whole shop with data of its own, in dir.
-func startShop(t *testing.T, dir string) *demo.Stack {
+func startShop(t *testing.T, dir string, env ...string) *demo.Stack {
 	t.Helper()
 	root, err := demo.FindRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	stack, err := demo.Up(t.Context(), demo.StackConfig{Root: root, Bin: bin(root), Dir: dir, AnyPorts: true, Unsafe: true,
+	stack, err := demo.Up(t.Context(), demo.StackConfig{Root: root, Bin: bin(root), Dir: dir, AnyPorts: true, Unsafe: true, Env: env,
 		Notice: func(line string) { fmt.Println("shop:", line) }})
 	t.Cleanup(func() {
 		if err := stack.Down(); err != nil {
