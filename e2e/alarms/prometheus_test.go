@@ -116,25 +116,16 @@ func (p prometheus) query(t *testing.T, expr string) []json.RawMessage {
 	return answer.Data.Result
 }
 
-// waitFor waits until the alarm fires, or does not any more.
+// waitFor waits until the alarm fires, or does not any more. It may have come
+// and gone while a command ran: to have fired a moment ago is to fire.
 func (p prometheus) waitFor(t *testing.T, alarm string, firing bool) {
 	t.Helper()
+	series := fmt.Sprintf(`ALERTS{alertname=%q,alertstate="firing"}`, alarm)
+	if firing {
+		series = "last_over_time(" + series + "[15s])"
+	}
 	eventually(t, fmt.Sprintf("firing of %s is %v", alarm, firing), func() bool {
-		var answer struct {
-			Data struct {
-				Alerts []struct {
-					State  string            `json:"state"`
-					Labels map[string]string `json:"labels"`
-				} `json:"alerts"`
-			} `json:"data"`
-		}
-		p.get(t, "/api/v1/alerts", &answer)
-		for _, a := range answer.Data.Alerts {
-			if a.Labels["alertname"] == alarm && a.State == "firing" {
-				return firing
-			}
-		}
-		return !firing
+		return len(p.query(t, series)) > 0 == firing
 	})
 }
 
