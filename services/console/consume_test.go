@@ -3,7 +3,10 @@ package console
 import (
 	"testing"
 
+	"github.com/google/uuid"
+
 	"orderpaid/platform/messaging/messagingtest"
+	"orderpaid/platform/opsapi"
 	"orderpaid/platform/postgres"
 )
 
@@ -23,6 +26,21 @@ func TestAnEventHeardTwiceIsInTheTrailOnceAndCountedOnce(t *testing.T) {
 	}
 	if rows != 1 {
 		t.Errorf("got %d rows of the trail, want 1", rows)
+	}
+}
+
+func TestReconciliationIsToldOfTheTrailOfAnEventAndOfNoOther(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	order := newOrder()
+	f.hear(t, messagingtest.Envelope(t, order, 2, OrderPaid{about{order}}))
+	var heard uuid.UUID
+	if err := f.pool.QueryRow(t.Context(), `SELECT event_id FROM audit_event`).Scan(&heard); err != nil {
+		t.Fatal(err)
+	}
+	got, err := (&Service{pool: f.pool}).effectsOf(t.Context(), []opsapi.EventRef{{EventID: heard}, {EventID: uuid.Must(uuid.NewV7())}})
+	if err != nil || len(got) != 1 || got[0].EventID != heard || got[0].Key != order {
+		t.Errorf("got %+v, %v, want the one event that was heard", got, err)
 	}
 }
 

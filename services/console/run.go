@@ -57,7 +57,7 @@ func Run(ctx context.Context, cfg Config) error {
 		close(ended)
 		return nil
 	}
-	return base.Run(ctx, console.Handler(), consumer, opsapi.Own{}, console.watchBoard, console.watchIndex, endStreams)
+	return base.Run(ctx, console.Handler(), consumer, opsapi.Own{EffectsOf: console.effectsOf}, console.watchBoard, console.watchIndex, endStreams)
 }
 
 // Subscriptions returns what the service reads, for whoever owns the topology.

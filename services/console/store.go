@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orderpaid/platform/messaging"
+	"orderpaid/platform/opsapi"
 )
 
 // A Fact is an event as the trail keeps it.
@@ -82,6 +83,33 @@ func record(ctx context.Context, tx pgx.Tx, facts []Fact) error {
 		return fmt.Errorf("record %d events: %w", n, err)
 	}
 	return nil
+}
+
+// sqlHeard reads which events the trail holds.
+const sqlHeard = `
+SELECT event_id, kind, order_id, aggregate_version, recorded_at FROM audit_event WHERE event_id = ANY($1) ORDER BY event_id`
+
+// effectsOf tells reconciliation which events are in the trail. Without it
+// every event that the inbox has would count as applied without an effect.
+func (s *Service) effectsOf(ctx context.Context, events []opsapi.EventRef) ([]opsapi.Effect, error) {
+	ids := make([]uuid.UUID, len(events))
+	for i, ev := range events {
+		ids[i] = ev.EventID
+	}
+	rows, err := s.pool.Query(ctx, sqlHeard, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read the trail: %w", err)
+	}
+	effects, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (opsapi.Effect, error) {
+		e := opsapi.Effect{What: "audit_event"}
+		err := row.Scan(&e.EventID, &e.State, &e.Key, &e.Version, &e.At)
+		e.ID = e.EventID.String()
+		return e, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the trail: %w", err)
+	}
+	return effects, nil
 }
 
 // sqlTally reads the board's part that the trail knows. Repeats are taken off
