@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"orderpaid/demo"
 )
@@ -31,6 +32,7 @@ func TestAlarmsFireOnRealFaultsAndClearWhenTheyAreMended(t *testing.T) {
 	eventually(t, "everything is scraped", func() bool {
 		return len(n.p.query(t, "up == 1")) == len(shop.OpsURL)+len(shop.RelayURL)
 	})
+	began := time.Now()
 	if err := demo.Load(t.Context(), demo.LoadConfig{OrderURL: shop.URL["order"], WebhookSecret: shop.WebhookSecret,
 		Journal: filepath.Join(t.TempDir(), "journal.jsonl"), Orders: 20}); err != nil {
 		t.Fatal(err)
@@ -38,13 +40,18 @@ func TestAlarmsFireOnRealFaultsAndClearWhenTheyAreMended(t *testing.T) {
 	giveContact(t, shop)
 	press(t, shop, "mail") // every mail fails from here on, in every way that names its recipient
 
-	order := n.aConsumerLosesItsPlace()
-	n.relaysAndAServiceStandStill()
+	long := n.anOrderWithManyEvents()
+	n.relaysAndAServiceStandStill(long)
 	n.eventsAreWrong()
-	n.searchLacksAVersion(order)
+	kept, lost := n.aConsumerLosesItsPlaceAndAnEvent()
+	n.searchLacksAVersion(kept)
+	n.theBrokerIsFull()
+	n.tooManyAskAtOnce()
+	n.anOrderIsLost(lost)
 	n.clear("EffectsSlow")
 
 	t.Run("EveryMetricOfTheRulesAndTheDashboardExists", func(t *testing.T) { everyMetricExists(t, n.p) })
+	t.Run("EveryMetricMoves", func(t *testing.T) { requireMoved(t, n.p, began) })
 	t.Run("OneTraceFromHTTPToEffect", func(t *testing.T) {
 		spans.requireOneTraceFromHTTPToEffect(t)
 		spans.requireEvents(t, "shop.retry", "shop.parked")
@@ -71,26 +78,33 @@ func (n *night) clear(alarms ...string) {
 	}
 }
 
+// see waits until a series of the expression is scraped.
+func (n *night) see(what, expr string) {
+	n.t.Helper()
+	eventually(n.t, what, func() bool { return len(n.p.query(n.t, expr)) > 0 })
+}
+
 // do gives a command of the runbook; look, one whose answer may be bad news.
 func (n *night) do(args ...string)   { n.t.Helper(); shopctl(n.t, n.dir, true, args...) }
 func (n *night) look(args ...string) { n.t.Helper(); shopctl(n.t, n.dir, false, args...) }
 
-// aConsumerLosesItsPlace returns an order that was paid meanwhile.
-func (n *night) aConsumerLosesItsPlace() (order string) {
-	release := keepFromItsPlace(n.t, n.shop, "points")
-	n.fire("ConsumerInactive")
+// anOrderWithManyEvents makes one that has been refunded in many parts.
+func (n *night) anOrderWithManyEvents() (order string) {
 	order = buy(n.t, n.shop)
-	n.look("reconcile", "--since", "1h")
-	release()
-	n.clear("ConsumerInactive")
+	refundInParts(n.t, n.shop, order, 48)
+	eventually(n.t, "all refunds have taken points back", func() bool {
+		return text(n.t, n.shop, "points", `SELECT count(*)::text FROM points_entry WHERE order_id = $1 AND kind <> 'award'`, order) == "48"
+	})
+	n.whyIsQuickAndTheSameEverywhere(order, "")
 	return order
 }
 
-func (n *night) relaysAndAServiceStandStill() {
+func (n *night) relaysAndAServiceStandStill(order string) {
 	press(n.t, n.shop, "relays") // nothing leaves the outboxes any more
 	press(n.t, n.shop, "points")
 	buy(n.t, n.shop)
 	n.fire("OutboxOld", "NoRelay", "ServiceSilent")
+	n.whyIsQuickAndTheSameEverywhere(order, "points")
 	n.look("outbox", "summary")
 	press(n.t, n.shop, "heal")
 	n.fire("EffectsSlow") // they come late now
@@ -106,7 +120,7 @@ func (n *night) eventsAreWrong() {
 	state := func() string {
 		return text(n.t, n.shop, "points", `SELECT state FROM message_failure WHERE aggregate_id = $1 AND aggregate_version = 2`, order)
 	}
-	eventually(n.t, "the payment is tried again", func() bool { return state() == "retrying" })
+	n.see("the payment is tried again", `shop_consumer_unresolved{consumer="points-awarder", state="retrying"} > 0`)
 	refuse(n.t, n.shop, "check_violation")
 	eventually(n.t, "the payment is a dead letter", func() bool { return state() == "open" })
 	sendAgain(n.t, n.shop, order, 3)
@@ -126,7 +140,28 @@ func (n *night) eventsAreWrong() {
 	n.clear("DeadLetters", "DeadLetterOverdue")
 }
 
+// aConsumerLosesItsPlaceAndAnEvent returns two orders that were paid meanwhile:
+// one that the consumer sees later, and one whose payment it never sees.
+func (n *night) aConsumerLosesItsPlaceAndAnEvent() (kept, lost string) {
+	release := keepFromItsPlace(n.t, n.shop, "points")
+	n.fire("ConsumerInactive")
+	lost = buy(n.t, n.shop)
+	takeAway(n.t, n.shop, "points-awarder", lost)
+	kept = buy(n.t, n.shop)
+	n.see("what nobody fetches is pending", `shop_durable_pending{durable="points-awarder"} > 0`)
+	handBack := hold(n.t, n.shop, "points-awarder")
+	n.see("what nobody acknowledges is in flight", `shop_durable_in_flight{durable="points-awarder"} > 0`)
+	handBack()
+	n.look("reconcile", "--since", "1h")
+	release()
+	n.clear("ConsumerInactive")
+	return kept, lost
+}
+
 func (n *night) searchLacksAVersion(order string) {
+	eventually(n.t, "search has the order", func() bool {
+		return text(n.t, n.shop, "search", `SELECT last_version::text FROM message_progress WHERE aggregate_id = $1`, order) == "2"
+	})
 	thaw := freeze(n.t, n.shop, "order") // who would be asked for it
 	forget(n.t, n.shop, order)
 	sendAgain(n.t, n.shop, order, 2)
@@ -134,6 +169,41 @@ func (n *night) searchLacksAVersion(order string) {
 	thaw()
 	n.do("replay", "create", "search-indexer", "--from", "outbox", "--order", order, "--start", "--reason", "a version is missing")
 	n.clear("VersionMissing")
+}
+
+func (n *night) theBrokerIsFull() {
+	shrink(n.t, n.shop)
+	buy(n.t, n.shop)
+	n.fire("StreamNearlyFull", "EventsRefused")
+	n.look("outbox", "list", "--state", "failed")
+	n.look("topology", "plan")
+	n.do("topology", "apply", "--update")
+	eventually(n.t, "nothing that was refused is left", func() bool {
+		refused := ""
+		for _, service := range []string{"order", "points", "notify"} { // each for itself: whoever stated something meanwhile
+			refused = text(n.t, n.shop, service, `SELECT event_id::text FROM message_outbox_held WHERE state = 'failed' LIMIT 1`)
+			if refused != "" {
+				n.look("outbox", "release", refused, "--reason", "the stream takes it now")
+				return false
+			}
+		}
+		return true
+	})
+	n.clear("StreamNearlyFull", "EventsRefused")
+}
+
+func (n *night) tooManyAskAtOnce() {
+	stop := crowd(n.t, n.shop.URL["order"]+"/v1/products")
+	n.fire("PoolExhausted")
+	stop()
+	n.clear("PoolExhausted")
+}
+
+func (n *night) anOrderIsLost(order string) {
+	n.fire("OrdersLostOrDuplicated")
+	n.do("why", order)
+	n.look("reconcile", "--since", "2h", "--in-flight", "10s", "--repair", "--reason", "taken away by a tool")
+	n.clear("OrdersLostOrDuplicated")
 }
 
 // metricName matches the metrics of ours and of the pools in an expression.

@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -15,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"orderpaid/demo"
+	"orderpaid/platform/messaging/natsbroker"
 )
 
 // alter runs SQL in a service's database as its owner.
@@ -77,6 +81,51 @@ func stream(t *testing.T, shop *demo.Stack) jetstream.JetStream {
 	return js
 }
 
+// takeAway acknowledges an order's payment in the place of a consumer, as a
+// tool does that somebody tries on the wrong durable; what else it gets it
+// hands back. The consumer never sees the payment.
+func takeAway(t *testing.T, shop *demo.Stack, durable, order string) {
+	t.Helper()
+	consumer, err := stream(t, shop).Consumer(t.Context(), natsbroker.DefaultStream, durable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := false
+	eventually(t, "the payment of "+order+" is taken away", func() bool {
+		batch, err := consumer.Fetch(10, jetstream.FetchMaxWait(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for m := range batch.Messages() {
+			if strings.Contains(string(m.Data()), order) && strings.Contains(m.Subject(), "OrderPaid") {
+				taken = m.DoubleAck(t.Context()) == nil
+			} else {
+				_ = m.NakWithDelay(2 * time.Second) // the consumer gets it a second time, which it must bear
+			}
+		}
+		return taken
+	})
+}
+
+// hold fetches an event in the place of a consumer and keeps it until it is
+// handed back, for the consumer to get it a second time.
+func hold(t *testing.T, shop *demo.Stack, durable string) (handBack func()) {
+	t.Helper()
+	consumer, err := stream(t, shop).Consumer(t.Context(), natsbroker.DefaultStream, durable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := consumer.Next(jetstream.FetchMaxWait(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := held.Nak(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // sendAgain publishes an order's payment as another event of a given version,
 // so that the broker cannot know it.
 func sendAgain(t *testing.T, shop *demo.Stack, order string, version int) {
@@ -131,4 +180,45 @@ func freeze(t *testing.T, shop *demo.Stack, process string) (thaw func()) {
 	thaw = sync.OnceFunc(func() { _ = syscall.Kill(pid, syscall.SIGCONT) }) // it was stopped, so it still has this number
 	t.Cleanup(thaw)
 	return thaw
+}
+
+// shrink gives the stream bounds that it has nearly reached, and that no event
+// can keep.
+func shrink(t *testing.T, shop *demo.Stack) {
+	t.Helper()
+	js := stream(t, shop)
+	s, err := js.Stream(t.Context(), natsbroker.DefaultStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := s.CachedInfo().Config
+	config.MaxMsgSize = 64
+	config.MaxBytes = int64(s.CachedInfo().State.Bytes * 11 / 10)
+	if _, err := js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// crowd asks a service for more at once than its pool has connections, until
+// it is told to stop.
+func crowd(t *testing.T, url string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var visitors sync.WaitGroup
+	for range 16 {
+		visitors.Go(func() {
+			for ctx.Err() == nil {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+				if err != nil {
+					return
+				}
+				if resp, err := http.DefaultClient.Do(req); err == nil {
+					_ = resp.Body.Close() // only that it was asked matters
+				}
+			}
+		})
+	}
+	stop = sync.OnceFunc(func() { cancel(); visitors.Wait() })
+	t.Cleanup(stop)
+	return stop
 }
