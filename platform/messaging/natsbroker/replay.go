@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"orderpaid/platform/messaging"
@@ -133,7 +132,7 @@ func (b *Broker) replayNext(ctx context.Context, consumer jetstream.Consumer, n 
 			return nil, 0, fmt.Errorf("position of a message: %w", err)
 		}
 		left = meta.NumPending
-		page = append(page, &Stored{stream: meta.Stream, header: nats.Header(m.Headers()), msg: &jetstream.RawStreamMsg{
+		page = append(page, &Stored{stream: meta.Stream, header: m.Headers(), msg: &jetstream.RawStreamMsg{
 			Subject: m.Subject(), Sequence: meta.Sequence.Stream, Header: m.Headers(), Data: m.Data(), Time: meta.Timestamp,
 		}})
 	}
