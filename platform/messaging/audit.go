@@ -66,7 +66,7 @@ func (h *History) ActionsOn(ctx context.Context, targets ...string) ([]Action, e
 // Actions returns a page of everything that people did here, the newest first.
 // before is the last id of the page before, or 0.
 func (h *History) Actions(ctx context.Context, before int64, limit int) ([]Action, error) {
-	return h.actions(ctx, ` WHERE $1 = 0 OR action_id < $1 ORDER BY action_id DESC LIMIT $2`, before, limit)
+	return h.actions(ctx, ` WHERE $1::bigint = 0 OR action_id < $1::bigint ORDER BY action_id DESC LIMIT $2`, before, limit)
 }
 
 // ActionsOnEvents returns what people did to events of the outbox: published

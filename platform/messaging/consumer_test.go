@@ -85,10 +85,11 @@ func TestUnusableMessagesBecomeDeadLettersAndTheRestIsApplied(t *testing.T) {
 	good := messagingtest.Envelope(t, "a", 1, changed{N: 1})
 	unknown := bytes.Replace(messagingtest.Envelope(t, "b", 1, changed{}), []byte("ThingChanged"), []byte("ThingMelted"), 1)
 	future := bytes.Replace(messagingtest.Envelope(t, "b", 1, changed{}), []byte(`"schema_version":1`), []byte(`"schema_version":9`), 1)
+	hugeVersion := bytes.Replace(messagingtest.Envelope(t, "b", 1, changed{}), []byte(`"schema_version":1`), []byte(`"schema_version":99999999999`), 1)
 	wrongType := bytes.Replace(messagingtest.Envelope(t, "b", 1, changed{N: 5}), []byte(`"n":5`), []byte(`"n":"five"`), 1)
 	withNUL := bytes.Replace(messagingtest.Envelope(t, "b", 1, changed{Note: "a_b"}), []byte("a_b"), []byte(`a\u0000b`), 1)
 	refusedByCheck := messagingtest.Envelope(t, "c", 1, changed{N: -1})
-	unusable := [][]byte{{}, []byte("<html>"), []byte("null"), []byte("[1]"), []byte("\xff\xfe\x00"), unknown, future, wrongType, withNUL, refusedByCheck}
+	unusable := [][]byte{{}, []byte("<html>"), []byte("null"), []byte("[1]"), []byte("\xff\xfe\x00"), unknown, future, hugeVersion, wrongType, withNUL, refusedByCheck}
 	for range 2 { // the second time, each is the same dead letter
 		answers := messagingtest.Deliver(t, c, append(unusable, good)...)
 		if !messagingtest.AllAcked(answers) {
@@ -98,8 +99,8 @@ func TestUnusableMessagesBecomeDeadLettersAndTheRestIsApplied(t *testing.T) {
 	if got := count(t, pool, sqlCountEffects); got != 1 {
 		t.Errorf("got %d effects, want that of the good event alone", got)
 	}
-	if got := count(t, pool, `SELECT count(DISTINCT error_code) FROM message_failure`); got != 7 {
-		t.Errorf("got %d different codes, want 7", got)
+	if got := count(t, pool, `SELECT count(DISTINCT error_code) FROM message_failure`); got != 8 {
+		t.Errorf("got %d different codes, want 8", got)
 	}
 	rows, _ := pool.Query(t.Context(), `SELECT payload FROM message_failure`)
 	kept, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
@@ -115,8 +116,8 @@ func TestUnusableMessagesBecomeDeadLettersAndTheRestIsApplied(t *testing.T) {
 			t.Errorf("no dead letter holds the bytes %.60q", want)
 		}
 	}
-	if got := count(t, pool, `SELECT count(*) FROM message_failure WHERE event_id IS NOT NULL AND attempts = 2`); got != 4 {
-		t.Errorf("got %d identified dead letters with two attempts, want 4", got)
+	if got := count(t, pool, `SELECT count(*) FROM message_failure WHERE event_id IS NOT NULL AND attempts = 2`); got != 5 {
+		t.Errorf("got %d identified dead letters with two attempts, want 5", got)
 	}
 }
 

@@ -25,6 +25,9 @@ const (
 	// are indexed, and a B-tree row holds at most 2704 bytes.
 	MaxIDBytes = 200
 
+	// maxSchemaVersion is far above any, and below what an integer column holds.
+	maxSchemaVersion = 1 << 20
+
 	// Shards is the number of slices of an outbox that relays divide among
 	// themselves. Changing it would move aggregates between shards while
 	// their events are on the way, and so break their order.
@@ -147,7 +150,7 @@ func parseEnvelope(raw []byte) (Envelope, error) {
 		EventID string `json:"event_id"` // shadows the lenient uuid.UUID: one event, one spelling
 	}
 	if err := json.Unmarshal(raw, &wire); err != nil {
-		return Envelope{}, Coded("bad_json", err)
+		return Envelope{}, Coded("bad_json", withoutValues(err))
 	}
 	env := wire.Envelope
 	id, err := uuid.Parse(wire.EventID)
@@ -158,6 +161,31 @@ func parseEnvelope(raw []byte) (Envelope, error) {
 	return env, env.check()
 }
 
+// storable reports whether a time survives being stored and sent on. What is
+// the year 9999 in the sender's zone may be 10000 in UTC, which JSON refuses.
+func storable(t time.Time) bool {
+	year := t.UTC().Year()
+	return year >= 1970 && year <= 9999
+}
+
+// withoutValues says what is wrong with a document and nothing of what it
+// holds: the errors of the decoders quote it, and it is personal.
+func withoutValues(err error) error {
+	var syntax *json.SyntaxError
+	var wrongType *json.UnmarshalTypeError
+	var noTime *time.ParseError
+	switch {
+	case errors.As(err, &syntax):
+		return fmt.Errorf("not well-formed JSON, at byte %d", syntax.Offset)
+	case errors.As(err, &wrongType):
+		return fmt.Errorf("field %q has the wrong type or does not fit", wrongType.Field)
+	case errors.As(err, &noTime):
+		return errors.New("a time is not in the form of RFC 3339")
+	default:
+		return errors.New("a field refuses its value")
+	}
+}
+
 // check refuses what no consumer could work with.
 func (e *Envelope) check() error {
 	switch {
@@ -165,8 +193,8 @@ func (e *Envelope) check() error {
 		return Coded("bad_event_id", errors.New("event_id is missing"))
 	case !identifier(e.EventType):
 		return Coded("bad_event_type", errors.New("event_type is missing or not an identifier"))
-	case e.SchemaVersion < 1:
-		return Coded("bad_schema_version", errors.New("schema_version is missing or below 1"))
+	case e.SchemaVersion < 1 || e.SchemaVersion > maxSchemaVersion:
+		return Coded("bad_schema_version", fmt.Errorf("schema_version is missing or not within 1 and %d", maxSchemaVersion))
 	case e.AggregateID == "" || len(e.AggregateID) > MaxIDBytes:
 		return Coded("bad_aggregate_id", fmt.Errorf("aggregate_id must have 1 to %d bytes", MaxIDBytes))
 	case len(e.AggregateType) > MaxIDBytes || len(e.Producer) > MaxIDBytes || len(e.Tenant) > MaxIDBytes ||
@@ -174,8 +202,10 @@ func (e *Envelope) check() error {
 		return Coded("bad_envelope", fmt.Errorf("an identifier has more than %d bytes", MaxIDBytes))
 	case e.AggregateVersion < 1:
 		return Coded("bad_aggregate_version", errors.New("aggregate_version is missing or below 1"))
-	case e.OccurredAt.Year() < 1970:
-		return Coded("bad_occurred_at", errors.New("occurred_at is missing or before 1970"))
+	case !storable(e.OccurredAt):
+		return Coded("bad_occurred_at", errors.New("occurred_at is missing or not within the years 1970 and 9999"))
+	case !e.ExpiresAt.IsZero() && !storable(e.ExpiresAt):
+		return Coded("bad_expires_at", errors.New("expires_at is not within the years 1970 and 9999"))
 	case len(e.Data) == 0 || e.Data[0] != '{':
 		return Coded("bad_data", errors.New("data is missing or not an object"))
 	}

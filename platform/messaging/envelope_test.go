@@ -74,6 +74,10 @@ func TestUnusableEventsArePermanentWithACodeThatSaysWhich(t *testing.T) {
 		{"time as a number", envelopeWith("occurred_at", `1790000000`), "bad_json"},
 		{"24 o'clock", envelopeWith("occurred_at", `"2026-10-03T24:00:00Z"`), "bad_json"},
 		{"the year 1", envelopeWith("occurred_at", `"0001-01-01T00:00:00Z"`), "bad_occurred_at"},
+		{"the year 10000 in UTC", envelopeWith("occurred_at", `"9999-12-31T23:59:59-23:59"`), "bad_occurred_at"},
+		{"the year 1969 in UTC", envelopeWith("occurred_at", `"1970-01-01T00:00:00+14:00"`), "bad_occurred_at"},
+		{"an end in the year 10000", envelopeWith("expires_at", `"9999-12-31T23:59:59-23:59"`), "bad_expires_at"},
+		{"a version that no column holds", envelopeWith("schema_version", `99999999999`), "bad_schema_version"},
 		{"data null", envelopeWith("data", `null`), "bad_data"},
 		{"data an array", envelopeWith("data", `[]`), "bad_data"},
 		{"over 256 KiB", envelopeWith("data", `{"x":"`+strings.Repeat("x", MaxEventBytes)+`"}`), "too_large"},
@@ -160,5 +164,19 @@ func TestErrorTextsLoseWhatIsPersonal(t *testing.T) {
 	}
 	if !strings.Contains(got, "refused") {
 		t.Errorf("got %q, want the rest kept", got)
+	}
+}
+
+func TestWhatIsSaidAboutAnUnreadableEventHoldsNoneOfItsValues(t *testing.T) {
+	t.Parallel()
+	for field, value := range map[string]string{"occurred_at": `"secret-4711"`, "schema_version": `"secret-4711"`, "aggregate_version": `4711`, "event_id": `"secret-4711"`} {
+		_, err := decodeEnvelope(envelopeWith(field, value+`,"more":secret-4711`))
+		if err == nil || strings.Contains(err.Error(), "4711") {
+			t.Errorf("%s: got %v, want an error without the value", field, err)
+		}
+		_, err = decodeEnvelope(envelopeWith(field, strings.Replace(value, "4711", "4711.5", 1)))
+		if err == nil || strings.Contains(err.Error(), "4711") {
+			t.Errorf("%s: got %v, want an error without the value", field, err)
+		}
 	}
 }

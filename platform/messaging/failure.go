@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -112,7 +113,7 @@ func (c *Consumer) failureArgs(f failure) (pgx.StrictNamedArgs, error) {
 	}
 	return pgx.StrictNamedArgs{
 		"consumer": c.name, "dedupe_key": dedupeKey(f.delivery, f.env), "blocking": f.blocking, "event_id": eventID(f.env),
-		"event_type": text(f.env.EventType), "schema_version": f.env.SchemaVersion, "aggregate_type": text(f.env.AggregateType),
+		"event_type": text(f.env.EventType), "schema_version": min(max(f.env.SchemaVersion, 0), math.MaxInt32), "aggregate_type": text(f.env.AggregateType),
 		"aggregate_id": text(f.env.AggregateID), "aggregate_version": f.env.AggregateVersion,
 		"stream": f.delivery.Stream(), "stream_seq": int64(f.delivery.Sequence()), "subject": text(f.delivery.Subject()),
 		"headers": headers, "payload": payload, "sealed_by": sealedBy, "state": f.state, "class": f.class, "code": f.code,
@@ -156,6 +157,12 @@ func (c *Consumer) settle(ctx context.Context, f failure, deliveries ...Delivery
 		if errors.Is(err, errPlaceLost) {
 			return err
 		}
+		if attempt > 0 && judge(err) == permanent && !f.bare() {
+			// What was read of it cannot be stored. It must not stop the consumer:
+			// its bytes, its place and its code are what matters.
+			f.env, f.blocking, f.detail = Envelope{}, false, f.detail+"; its fields could not be stored"
+			continue
+		}
 		if attempt == 0 {
 			c.cfg.Logger.Warn("failure not recorded yet; the event stays with the broker", "event_id", eventID(f.env), "code", codeOf(err))
 		}
@@ -164,6 +171,11 @@ func (c *Consumer) settle(ctx context.Context, f failure, deliveries ...Delivery
 			return ctx.Err()
 		}
 	}
+}
+
+// bare reports whether nothing of the event's own fields would be recorded.
+func (f failure) bare() bool {
+	return f.env.EventID == uuid.Nil && f.env.EventType == "" && f.env.SchemaVersion == 0
 }
 
 // settleOnce reports a duplicate if the event has had its effect already: an

@@ -142,7 +142,7 @@ func (c *Consumer) openOne(d Delivery) (opened *item, env Envelope, err error) {
 	}
 	data, err := h.decode(env.Data)
 	if err != nil {
-		return nil, env, Permanent(Coded("bad_data", err))
+		return nil, env, Permanent(Coded("bad_data", withoutValues(err)))
 	}
 	return &item{deliveries: []Delivery{d}, env: env, kind: kind, handler: h, data: data, result: "applied", replay: d.Header(replayHeader)}, env, nil
 }

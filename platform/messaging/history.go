@@ -97,14 +97,14 @@ type StagedFilter struct {
 	Since  time.Time
 	Until  time.Time // zero for no end
 	Before uuid.UUID // only facts with a smaller event id: the last of the page before; zero for the first page
-	Limit  int       // defaults to 100, at most 1000
+	Limit  int       // defaults to 100, at most 1001: one more than a page tells whether there is another
 }
 
 // StagedPage returns facts by event id, newest first. Event ids hold the time
 // of their making, so a page never depends on the order of commits.
 func (h *History) StagedPage(ctx context.Context, f StagedFilter) ([]StagedEvent, error) {
 	setDefault(&f.Limit, 100)
-	args := pgx.StrictNamedArgs{"since": f.Since, "limit": min(f.Limit, 1000)}
+	args := pgx.StrictNamedArgs{"since": f.Since, "limit": min(f.Limit, 1001)}
 	// Ids tell the time of their making, by another clock than created_at; a day
 	// is more than those differ, and lets the index and whole partitions out.
 	where := ` WHERE created_at >= @since AND event_id >= message_uuid_floor(greatest(@since::timestamptz, '1970-01-02') - interval '1 day')`

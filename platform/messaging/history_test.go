@@ -28,6 +28,20 @@ func TestTheOwnerAnswersForTheVersionsOfAnAggregate(t *testing.T) {
 	}
 }
 
+// A page of a thousand asks for one more, to know whether there is another.
+func TestThereIsAlwaysOneMoreThanThePageToAskFor(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "messaging")
+	stageMany(t, pool, 1100, 10)
+	page, err := messaging.NewHistory(pool).StagedPage(t.Context(), messaging.StagedFilter{Limit: 1001})
+	if err != nil || len(page) != 1001 {
+		t.Errorf("got %d events, %v, want 1001", len(page), err)
+	}
+	if _, err := messaging.NewHistory(pool).Actions(t.Context(), 1<<40, 10); err != nil {
+		t.Errorf("actions before id 2^40: %v", err)
+	}
+}
+
 func TestTheHistoryTellsWhereEachEventIs(t *testing.T) {
 	t.Parallel()
 	pool := newEffects(t)

@@ -150,8 +150,8 @@ func (a *API) effectsLookup(w http.ResponseWriter, r *http.Request) (any, error)
 	if err := bounded(len(asked.Events)); err != nil {
 		return nil, err
 	}
-	if a.cfg.Own.EffectsOf == nil {
-		return Page[Effect]{Items: []Effect{}}, nil
+	if a.cfg.Own.EffectsOf == nil { // not "none": whoever asks would take every event's effect for lost
+		return nil, &httpserver.Error{Status: http.StatusNotImplemented, Code: "effects_not_told", Detail: "this service does not tell what effects its consumers have had"}
 	}
 	effects, err := a.cfg.Own.EffectsOf(r.Context(), asked.Events)
 	if err != nil {
