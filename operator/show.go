@@ -13,17 +13,15 @@ import (
 	"github.com/google/uuid"
 )
 
-// Write writes an explanation for people, in English and Chinese.
-func (e Explanation) Write(out io.Writer) error {
+// Write writes an explanation for people; what a customer may be told is in
+// Chinese if chinese, else in English.
+func (e Explanation) Write(out io.Writer, chinese bool) error {
 	w := &writer{out: out}
-	if len(e.Trails) == 0 {
-		w.line("Nothing is known about %s. 没有关于它的记录。", e.Key)
-	}
 	for i, t := range e.Trails {
 		if i > 0 {
 			w.line("")
 		}
-		t.write(w)
+		t.write(w, chinese)
 	}
 	if len(e.Trails) == 0 {
 		w.silences(e.Silent)
@@ -31,10 +29,13 @@ func (e Explanation) Write(out io.Writer) error {
 	return w.err
 }
 
-func (t Trail) write(w *writer) {
+func (t Trail) write(w *writer, chinese bool) {
 	w.line("%s", t.Order)
-	w.line("%s", t.Verdict.EN)
-	w.line("%s", t.Verdict.ZH)
+	if chinese {
+		w.line("%s", t.Verdict.ZH)
+	} else {
+		w.line("%s", t.Verdict.EN)
+	}
 	w.silences(t.Silent)
 	w.table("\nevent\tversion\tat\tstate\tconsumer\tis\tsince\tmore", func(row func(...any)) {
 		for _, e := range t.Events {

@@ -108,8 +108,8 @@ func TestTextFromOutsideCannotWriteToTheTerminal(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	e := Explanation{Key: "x\x1b[2J"}
-	if err := e.Write(&out); err != nil || strings.Contains(out.String(), "\x1b") {
+	e := Explanation{Trails: []Trail{{Order: "x\x1b[2J"}}}
+	if err := e.Write(&out, false); err != nil || strings.Contains(out.String(), "\x1b") {
 		t.Errorf("got %q, %v", out.String(), err)
 	}
 }

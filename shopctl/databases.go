@@ -14,17 +14,27 @@ import (
 
 // Databases are what most commands work on.
 type Databases struct {
-	Databases map[string]process.Secret `name:"database" env:"SHOPCTL_DATABASES" mapsep:" " required:"" placeholder:"NAME=URL" help:"A service's database, under the service's name. Repeat it, or separate several with spaces."`
+	Databases map[string]process.Secret `name:"database" env:"SHOPCTL_DATABASES" mapsep:" " placeholder:"NAME=URL" help:"A service's database, under the service's name. Repeat it, or separate several with spaces."`
 }
 
-// names returns the services in a stable order.
-func (d Databases) names() []string { return slices.Sorted(maps.Keys(d.Databases)) }
+// names returns the services in a stable order. It is an error if there are none:
+// a command must not succeed because it had nothing to do.
+func (d Databases) names() ([]string, error) {
+	if len(d.Databases) == 0 {
+		return nil, errNobody("SHOPCTL_DATABASES (order=postgres://shop_relay@db/shop_order …)")
+	}
+	return slices.Sorted(maps.Keys(d.Databases)), nil
+}
 
 // each calls use with a session of each database and goes on after an error:
 // one database that is down must not hide the others.
 func (d Databases) each(ctx context.Context, use func(name string, conn *pgx.Conn) error) error {
+	names, err := d.names()
+	if err != nil {
+		return err
+	}
 	var errs []error
-	for _, name := range d.names() {
+	for _, name := range names {
 		if err := d.with(ctx, name, use); err != nil {
 			errs = append(errs, fmt.Errorf("database %s: %w", name, err))
 		}

@@ -131,8 +131,10 @@ type DeadLettersShow struct {
 func (DeadLettersShow) Help() string {
 	return `The event is shown without its values: they may be personal.
 
-Example: shopctl dead-letters show points/12
-Example: shopctl dead-letters show points/12 --payload --reason "correct the amount" > event.json`
+Examples:
+
+  shopctl dead-letters show points/12
+  shopctl dead-letters show points/12 --payload --reason "correct the amount" > event.json`
 }
 
 // Run prints it.
@@ -202,7 +204,7 @@ func writeDetail(out io.Writer, ref string, d opsapi.FailureDetail) error {
 	for _, a := range d.Actions {
 		actions = append(actions, []string{moment(&a.At), a.Actor, a.Action, a.Reason})
 	}
-	return table(out, "at\twho\tdid\tbecause", actions)
+	return history(out, actions)
 }
 
 // LetterSelection chooses dead letters to act on.
@@ -260,8 +262,10 @@ func (DeadLettersRetry) Help() string {
 	return `The consumer tries them once more, with a new budget and their history kept; an aggregate's in order. What has had its
 effect meanwhile does not have it twice.
 
-Example: shopctl dead-letters retry points/12 --reason "the rule is mended"
-Example: shopctl dead-letters retry --service points --code bad_data --reason "release 1.4.2 reads the old form"`
+Examples:
+
+  shopctl dead-letters retry points/12 --reason "the rule is mended"
+  shopctl dead-letters retry --service points --code bad_data --reason "release 1.4.2 reads the old form"`
 }
 
 // Run says how many will be tried.
@@ -305,9 +309,11 @@ func (DeadLettersFix) Help() string {
 	return `What was said cannot be unsaid: the correction becomes an event of its own, with a new id that names the old one as its
 cause. The old one is settled and will have no effect, should it come again.
 
-Example: shopctl dead-letters show points/12 --payload --reason "correct it" > event.json
-         edit event.json
-         shopctl dead-letters fix points/12 --event event.json --reason "the provider sent points as text"`
+Example:
+
+  shopctl dead-letters show points/12 --payload --reason "correct it" > event.json
+  edit event.json
+  shopctl dead-letters fix points/12 --event event.json --reason "the provider sent points as text"`
 }
 
 // maxEvent is more than any event has.

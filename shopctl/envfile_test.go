@@ -52,3 +52,25 @@ func TestSettingsComeFromTheDemosFileUnlessOthersMayWriteToIt(t *testing.T) {
 		t.Errorf("got %q, want a refusal that repeats nothing", out)
 	}
 }
+
+// What cannot be understood names the help of the command that was meant.
+func TestAnUnknownFlagPointsToTheHelpOfItsCommand(t *testing.T) {
+	t.Parallel()
+	binary := builtOnce(t)
+	for line, want := range map[string]string{
+		"--nonsense":             "see shopctl --help",
+		"outbox nonsense":        "see shopctl outbox --help",
+		"outbox list --nonsense": "see shopctl outbox list --help",
+	} {
+		cmd := exec.Command(binary+"/shopctl", strings.Fields(line)...)
+		out, _ := cmd.CombinedOutput() // the exit code is looked at below
+		if got := cmd.ProcessState.ExitCode(); got != 2 || !strings.Contains(string(out), want) {
+			t.Errorf("%s: exit code %d, %q; want 2 and %q", line, got, out, want)
+		}
+	}
+	help, err := exec.Command(binary+"/shopctl", "reconcile", "--help").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, help)
+	}
+	requireIn(t, string(help), "\n    shopctl reconcile --since 2h\n    shopctl reconcile --repair --dry-run\n")
+}

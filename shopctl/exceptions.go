@@ -113,7 +113,7 @@ func (c ExceptionsShow) Run(ctx context.Context, out io.Writer) error {
 	for _, a := range e.Actions {
 		actions = append(actions, []string{moment(&a.At), a.Actor, a.Action, a.Reason})
 	}
-	return table(out, "at\twho\tdid\tbecause", actions)
+	return history(out, actions)
 }
 
 // ExceptionsSettle ends exceptions.

@@ -20,7 +20,11 @@ func (Migrate) Help() string {
 
 // Run migrates one database after the other and stops at the first error.
 func (c Migrate) Run(ctx context.Context, out io.Writer) error {
-	for _, name := range c.names() {
+	names, err := c.names()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
 		started := time.Now()
 		if err := postgres.Migrate(ctx, string(c.Databases.Databases[name]), name); err != nil {
 			return err

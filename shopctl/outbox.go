@@ -15,9 +15,14 @@ type OutboxSummary struct{ Databases }
 
 // Help is printed below the flags.
 func (OutboxSummary) Help() string {
-	return `pending: committed, waiting for a relay.  backoff: refused by the broker, will be tried again.
-behind: waiting for an earlier event of its aggregate.  failed: given up until a person decides.
-relays: processes that hold a lease.  published: acknowledged by the broker, with evidence.
+	return `The columns:
+
+  pending    committed, waiting for a relay
+  backoff    refused by the broker, will be tried again
+  behind     waiting for an earlier event of its aggregate
+  failed     given up until a person decides
+  relays     processes that hold a lease
+  published  acknowledged by the broker, with evidence
 
 Example: shopctl outbox summary --database order=postgres://shop_relay@db/shop_order`
 }
@@ -88,7 +93,8 @@ type unpublished struct {
 // Run prints a line for each event.
 func (c OutboxList) Run(ctx context.Context, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "database\tstate\tevent\tkind\taggregate\tversion\tattempts\tdue\terror")
+	head := "database\tstate\tevent\tkind\taggregate\tversion\tattempts\tdue\terror\n"
+	shown := 0
 	err := c.each(ctx, func(name string, conn *pgx.Conn) error {
 		rows, err := conn.Query(ctx, sqlOutboxList, c.State, c.Limit)
 		if err != nil {
@@ -99,11 +105,17 @@ func (c OutboxList) Run(ctx context.Context, out io.Writer) error {
 			return err
 		}
 		for _, e := range events {
+			if shown++; shown == 1 {
+				fmt.Fprint(w, head)
+			}
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", name, e.State, e.EventID, e.Kind, e.AggregateID, e.Version,
 				e.Attempts, e.Due, oneLine(e.LastError))
 		}
 		return nil
 	})
+	if shown == 0 && err == nil {
+		fmt.Fprintln(w, nothing)
+	}
 	if flushErr := w.Flush(); err == nil {
 		err = flushErr
 	}

@@ -37,8 +37,14 @@ func (c OutboxShow) Run(ctx context.Context, out io.Writer) error {
 		filter = opsapi.OutboxFilter{EventID: id}
 	}
 	found, err := staged(ctx, clients, filter)
+	if len(found) == 0 {
+		err = errors.Join(err, errUnknown(c.Key))
+	}
 	if c.JSON {
 		return errors.Join(err, printJSON(out, found))
+	}
+	if len(found) == 0 {
+		return err
 	}
 	var rows [][]string
 	for _, e := range found {

@@ -2,6 +2,8 @@ package shopctl_test
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"strings"
 	"testing"
 
@@ -81,6 +83,9 @@ func TestTheListShowsOneStateAndWhy(t *testing.T) {
 		if got := strings.Count(out.String(), "\n") - 1; got != want {
 			t.Errorf("state %s: %d events, want %d:\n%s", state, got, want, out.String())
 		}
+		if state == "backoff" && out.String() != "none\n" {
+			t.Errorf("state %s: got %q, want none", state, out.String())
+		}
 		if state == "failed" && !strings.Contains(out.String(), "never  message refused: too large") {
 			t.Errorf("the list does not say when and why:\n%s", out.String())
 		}
@@ -98,5 +103,21 @@ func TestADatabaseThatIsDownDoesNotHideTheOthers(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "order ") {
 		t.Errorf("the other database is not shown:\n%s", out.String())
+	}
+}
+
+func TestWithoutADatabaseACommandSaysHowToNameOne(t *testing.T) {
+	t.Parallel()
+	var none shopctl.Databases
+	for name, run := range map[string]func(context.Context, io.Writer) error{
+		"outbox summary":    shopctl.OutboxSummary{Databases: none}.Run,
+		"outbox list":       shopctl.OutboxList{Databases: none}.Run,
+		"migrate":           shopctl.Migrate{Databases: none}.Run,
+		"retention prepare": shopctl.RetentionPrepare{Databases: none}.Run,
+	} {
+		err := run(t.Context(), io.Discard)
+		if err == nil || !strings.Contains(err.Error(), "scripts/demo") || !strings.Contains(err.Error(), "SHOPCTL_DATABASES") {
+			t.Errorf("%s: got %v, want what to start or to set", name, err)
+		}
 	}
 }

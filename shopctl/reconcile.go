@@ -45,9 +45,11 @@ func (Reconcile) Help() string {
 
 It changes nothing without --repair. The exit code is 1 if there are findings, or if something could not be looked at.
 
-Example: shopctl reconcile --since 2h
-Example: shopctl reconcile --repair --dry-run
-Example: shopctl reconcile --repair --reason "stream deleted at 14:02"`
+Examples:
+
+  shopctl reconcile --since 2h
+  shopctl reconcile --repair --dry-run
+  shopctl reconcile --repair --reason "stream deleted at 14:02"`
 }
 
 // ErrFindings: not everything is as it must be.

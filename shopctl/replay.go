@@ -69,8 +69,10 @@ func (ReplayPlan) Help() string {
 	return `apply: would be applied. already_applied: the inbox has it. stale: a later version was applied. external: would lead to
 something outside the database, such as a mail. unusable: cannot be read. Nothing is changed.
 
-Example: shopctl replay plan points-awarder --from outbox --kind OrderPaid.v1 --since 2h
-Example: shopctl replay plan search-indexer --from stream --from-sequence 1 --sandbox`
+Examples:
+
+  shopctl replay plan points-awarder --from outbox --kind OrderPaid.v1 --since 2h
+  shopctl replay plan search-indexer --from stream --from-sequence 1 --sandbox`
 }
 
 // Run prints the plan, or what happened in the sandbox.

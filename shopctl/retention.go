@@ -32,8 +32,12 @@ Example: shopctl retention prepare --database order=postgres://shop_owner@db/sho
 
 // Run prepares one database after the other and goes on after an error.
 func (c RetentionPrepare) Run(ctx context.Context, out io.Writer) error {
+	names, err := c.names()
+	if err != nil {
+		return err
+	}
 	var errs []error
-	for _, name := range c.names() {
+	for _, name := range names {
 		pool, err := postgres.Open(ctx, string(c.Databases.Databases[name]), postgres.Config{MaxConns: 1, ApplicationName: "shopctl retention"})
 		if err != nil {
 			errs = append(errs, fmt.Errorf("database %s: %w", name, err))
@@ -84,8 +88,12 @@ func (c RetentionDetach) Run(ctx context.Context, out io.Writer) error {
 			return err
 		}
 	}
+	names, err := c.names()
+	if err != nil {
+		return err
+	}
 	var errs []error
-	for _, name := range c.names() {
+	for _, name := range names {
 		pool, err := postgres.Open(ctx, string(c.Databases.Databases[name]), postgres.Config{MaxConns: 2, ApplicationName: "shopctl retention"})
 		if err != nil {
 			errs = append(errs, fmt.Errorf("database %s: %w", name, err))

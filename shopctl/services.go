@@ -31,10 +31,14 @@ type Reason struct {
 	Reason string `name:"reason" required:"" help:"Why. It is kept with your name, for whoever asks later."`
 }
 
+// errNobody: a command has nobody to ask.
+func errNobody(set string) error {
+	return errors.New("it is not known whom to ask: start scripts/demo in this folder, or set " + set)
+}
+
 func (s Services) fleet() (*operator.Fleet, error) {
 	if len(s.Services) == 0 || s.Token == "" {
-		return nil, errors.New("it is not known whom to ask: start scripts/demo in this folder, or set SHOPCTL_SERVICES " +
-			"(order=http://127.0.0.1:9080 …) and SHOPCTL_TOKEN")
+		return nil, errNobody("SHOPCTL_SERVICES (order=http://127.0.0.1:9080 …) and SHOPCTL_TOKEN")
 	}
 	return operator.NewFleet(s.Services, s.Token, s.Deadline)
 }
@@ -100,8 +104,24 @@ func printJSON(out io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
+// nothing stands where a list has no lines: a bare head would leave the reader
+// in doubt whether the command has worked.
+const nothing = "none"
+
+// history writes what people did to something, if they did.
+func history(out io.Writer, actions [][]string) error {
+	if len(actions) == 0 {
+		return nil
+	}
+	return table(out, "at\twho\tdid\tbecause", actions)
+}
+
 // table writes rows in columns. What came from outside is made printable.
 func table(out io.Writer, head string, rows [][]string) error {
+	if len(rows) == 0 {
+		_, err := fmt.Fprintln(out, nothing)
+		return err
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, head)
 	for _, row := range rows {

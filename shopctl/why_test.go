@@ -2,6 +2,8 @@ package shopctl_test
 
 import (
 	"encoding/json"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,11 +25,11 @@ func TestWhyTellsWhatBecameOfAnOrderByAnyOfItsIDs(t *testing.T) {
 	w.load(t, 20)
 	id := w.paidOrder(t)
 	started := time.Now()
-	text := w.must(t, viewer, "why", id)
+	text := w.must(t, viewer, "why --lang=en", id)
 	if took := time.Since(started); took > time.Second {
 		t.Errorf("it took %v", took)
 	}
-	requireIn(t, text, "Paid at", "points were booked at", "The mail was sent at", "已支付", "OrderPaid.v1", "points-awarder", "applied", "points_entry", "document", "step")
+	requireIn(t, text, "Paid at", "points were booked at", "The mail was sent at", "OrderPaid.v1", "points-awarder", "applied", "points_entry", "document", "step")
 
 	keys := map[string]string{
 		"payment":             w.text(t, "order", `SELECT payment_id FROM payment WHERE order_id = $1`, id),
@@ -45,7 +47,40 @@ func TestWhyTellsWhatBecameOfAnOrderByAnyOfItsIDs(t *testing.T) {
 			t.Errorf("%s %s does not lead to order %s", what, key, id)
 		}
 	}
-	requireIn(t, w.must(t, viewer, "why nothing-has-this-id"), "Nothing is known", "没有")
+	if mail := regexp.MustCompile(`(?m)^notify .*$`).FindString(text); !strings.Contains(mail, "sent") || strings.Contains(mail, "attempts") {
+		t.Errorf("a mail that was sent at the first try must not say that it took 0 attempts:\n%s", mail)
+	}
+	requireUnknown(t, w, "why")
+	requireUnknown(t, w, "why --json")
+	requireUnknown(t, w, "outbox show")
+}
+
+func requireUnknown(t *testing.T, w *world, command string) {
+	t.Helper()
+	out, err := w.as(t, viewer, command, "nothing-has-this-id")
+	if err == nil || !strings.Contains(err.Error(), "nothing is known") {
+		t.Errorf("%s: got %q, %v, want that nothing is known of the id", command, out, err)
+	}
+}
+
+func TestWhyGivesTheCustomersSentenceInOneLanguage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.pay(t)
+	w.awaitIdle(t)
+	const en, zh = "Paid at", "已支付"
+	for lang, want := range map[string]string{"en": en, "zh": zh} {
+		other := en
+		if want == en {
+			other = zh
+		}
+		text := w.must(t, viewer, "why --lang="+lang, id)
+		requireIn(t, text, want)
+		if strings.Contains(text, other) {
+			t.Errorf("--lang %s: %q is in\n%s", lang, other, text)
+		}
+	}
+	requireIn(t, w.must(t, viewer, "why --json", id), en, zh)
 }
 
 // C05: an order whose points are late, and nobody answers for them.
@@ -57,8 +92,8 @@ func TestWhyShowsTheRestWhileAServiceDoesNotAnswer(t *testing.T) {
 	eventually(t, "the mail is sent", func() bool {
 		return w.count(t, "notify", `SELECT count(*) FROM delivery_task WHERE state = 'sent'`) == 1
 	})
-	text := w.must(t, viewer, "why", id)
-	requireIn(t, text, "! points: does not answer", "the points service does not answer", "积分服务没有响应", "The mail was sent at", "OrderPaid.v1", "notify-sender")
+	text := w.must(t, viewer, "why --lang=en", id)
+	requireIn(t, text, "! points: does not answer", "the points service does not answer", "The mail was sent at", "OrderPaid.v1", "notify-sender")
 	if got := explain(t, w, id); len(got.Silent) != 1 || got.Trails[0].Verdict.Code != operator.VerdictUnknown {
 		t.Errorf("got %+v and %+v", got.Silent, got.Trails[0].Verdict)
 	}
@@ -75,8 +110,8 @@ func TestWhySaysWhatAnEventWaitsFor(t *testing.T) {
 	eventually(t, "the points are a dead letter", func() bool {
 		return w.count(t, "points", `SELECT count(*) FROM message_failure WHERE state = 'open'`) == 1
 	})
-	text := w.must(t, viewer, "why", id)
-	requireIn(t, text, "a person has to look", "需要人工处理", "dead letter", "sqlstate_23514", "docs/05-operate.md", "shopctl dead-letters show points/1")
+	text := w.must(t, viewer, "why --lang=en", id)
+	requireIn(t, text, "a person has to look", "dead letter", "sqlstate_23514", "docs/05-operate.md", "shopctl dead-letters show points/1")
 	if got := explain(t, w, id).Trails[0].Verdict.Code; got != operator.VerdictFailed {
 		t.Errorf("got verdict %s, want failed", got)
 	}

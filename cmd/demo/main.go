@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"orderpaid/demo"
+	"orderpaid/platform/process"
 )
 
 type commands struct {
@@ -29,7 +30,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	var cli commands
-	parsed := kong.Parse(&cli, kong.Name("demo"), kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(os.Stdout, (*io.Writer)(nil)), kong.Description(
+	parsed := process.ParseCommands(&cli, kong.Name("demo"), kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(os.Stdout, (*io.Writer)(nil)), kong.Description(
 		"Orders are paid; points, mail and search follow: the whole shop in child processes on this machine.\n\n"+
 			"Example: scripts/demo\n\nExample: scripts/demo --check --orders 500 --kill"))
 	err := parsed.Run()

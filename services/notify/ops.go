@@ -67,7 +67,10 @@ func (s *Service) taskRows(ctx context.Context, sql string, args ...any) ([]task
 func (t *taskRow) fillEffect() {
 	e := &t.effect
 	e.What, e.ID, e.Key, e.State, e.At, e.Cursor = "mail", t.ID, t.OrderID, string(t.State), t.UpdatedAt, t.ID
-	e.Says = map[string]string{"template": string(t.Template), "attempts": strconv.Itoa(t.Attempts)}
+	e.Says = map[string]string{"template": string(t.Template)}
+	if t.State != Sent { // the server has put it off so often; beside a sent mail, 0 would read as never tried
+		e.Says["attempts"] = strconv.Itoa(t.Attempts)
+	}
 	if t.Code != "" {
 		e.Says["code"] = t.Code
 	}
