@@ -46,7 +46,7 @@ var rules = []struct {
 		"services/points has no store.go"},
 	{"a service has no file of its own that is not listed", servicesLookAlike,
 		fstest.MapFS{"services/points/helpers.go": source("")},
-		"services/points/helpers.go is not a file that services have"},
+		"services/points/helpers.go is not a file that services have; if it is for something that only points does, name it in ownFiles in arch_rules_test.go"},
 	{"a service has no folders", servicesLookAlike,
 		fstest.MapFS{"services/points/internal/rules/rules.go": source("")},
 		"services/points/internal/rules is a folder within a service"},
