@@ -43,6 +43,9 @@ func (r *Report) String() string {
 		rows = append(rows, []string{result.Check, strconv.FormatInt(result.Expected, 10), strconv.FormatInt(result.Found, 10), verdict})
 	}
 	text := table(rows)
+	if !r.OK {
+		examples = append(examples, "next: with the shop running, `.orderpaid/bin/shopctl why ID` tells the way of an order, a user or an event; `shopctl outbox list` and `shopctl dead-letters list` what is held")
+	}
 	for _, line := range append(examples, r.Notes...) {
 		text += "\n  " + line
 	}

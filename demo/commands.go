@@ -49,7 +49,8 @@ func (PostgresCommand) Help() string { return "Example: demo postgres -- go test
 const testDSN = "ORDERPAID_TEST_PG"
 
 // Run returns with the command's exit code. If that is not zero the server's
-// folder stays, with the databases of the tests that failed.
+// folder stays, with the databases of the tests that failed; after an interrupted
+// run nothing stays.
 func (c PostgresCommand) Run(ctx context.Context) (err error) {
 	command := c.Command
 	if len(command) > 0 && command[0] == "--" {
@@ -80,11 +81,13 @@ func (c PostgresCommand) Run(ctx context.Context) (err error) {
 	if stopErr := server.Stop(); stopErr != nil {
 		return errors.Join(err, stopErr)
 	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "The databases of failed tests are kept in %s. Look at them with\n  %s\n", server.Dir, server.Command())
+	if ctx.Err() != nil {
+		err = ExitError(130) // as a shell says it; what was under way has not failed
+	} else if err != nil {
+		fmt.Fprintf(os.Stderr, "The databases of failed tests are kept in %[1]s. Look at them with\n  %[2]s\nand remove them with\n  rm -rf %[1]s\n", server.Dir, server.Command())
 		return err
 	}
-	return errors.Join(os.RemoveAll(server.Dir), os.RemoveAll(dir))
+	return errors.Join(err, os.RemoveAll(server.Dir), os.RemoveAll(dir))
 }
 
 // runWith runs a command in the foreground. When ctx ends it is asked to end.

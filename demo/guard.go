@@ -17,7 +17,9 @@ const guardGrace = 5 * time.Second
 
 // Guard runs a program that does not know how to end with its parent, and ends
 // it when standard input closes: that is when the parent, which holds the
-// other end, is gone. Signals are passed on. It returns the exit code.
+// other end, is gone. Signals are passed on. It returns the exit code; where a
+// signal ended the program, the same one ends this process, so that whoever
+// waits for it learns which.
 func Guard(program string, args []string) (int, error) {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
@@ -59,6 +61,11 @@ func exitCode(err error) (int, error) {
 	case err == nil:
 		return 0, nil
 	case errors.As(err, &exit):
+		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			signal.Reset(status.Signal())
+			_ = syscall.Kill(os.Getpid(), status.Signal())
+			return 128 + int(status.Signal()), nil // it was not fatal here; a shell would say the same
+		}
 		return exit.ExitCode(), nil
 	default:
 		return 0, fmt.Errorf("guard: %w", err)

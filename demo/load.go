@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,6 +29,8 @@ type LoadConfig struct {
 
 	Enough   <-chan struct{} // closed when no further order shall begin. Defaults to never.
 	Progress func(done int)  // called after each order, from many goroutines. Defaults to nothing.
+
+	catalogue []product // what can be bought. Defaults to asking the shop.
 }
 
 func (c LoadConfig) withDefaults() (LoadConfig, error) {
@@ -75,9 +79,11 @@ func Load(ctx context.Context, cfg LoadConfig) (err error) {
 		return err
 	}
 	defer c.close()
-	catalogue, err := c.catalogue(ctx)
-	if err != nil {
-		return err
+	catalogue := cfg.catalogue
+	if len(catalogue) == 0 {
+		if catalogue, err = c.catalogue(ctx); err != nil {
+			return err
+		}
 	}
 
 	g, ctx := errgroup.WithContext(ctx)
@@ -99,6 +105,38 @@ func Load(ctx context.Context, cfg LoadConfig) (err error) {
 		})
 	}
 	return g.Wait()
+}
+
+// steadyOrders bounds the journal of a steady load.
+const steadyOrders = 1000
+
+// steady places orders until ctx ends or something fails. Nobody compares, so
+// the journal begins anew every 1000 orders, and the orders of cfg are ignored.
+func steady(ctx context.Context, cfg LoadConfig) error {
+	progress := cfg.Progress
+	if progress == nil {
+		progress = func(int) {}
+	}
+	c, err := newClient(cfg.OrderURL, cfg.IssuerURL, cfg.WebhookSecret, nil)
+	if err != nil {
+		return err
+	}
+	cfg.catalogue, err = c.catalogue(ctx) // once: a later try may meet a shop that somebody has just broken
+	c.close()
+	if err != nil {
+		return err
+	}
+	cfg.Orders = steadyOrders
+	for before := 0; ; before += steadyOrders {
+		if err := os.Remove(cfg.Journal); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("steady load: %w", err)
+		}
+		cfg.Progress = func(done int) { progress(before + done) }
+		if err := Load(ctx, cfg); err != nil {
+			return err
+		}
+		cfg.Seed++
+	}
 }
 
 // paced sends the numbers of the orders, from 1, each not before its time.

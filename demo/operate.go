@@ -34,14 +34,18 @@ func keptTokens(file string) (Tokens, error) {
 // the others' before it starts.
 func (s *Stack) pickAddresses() (err error) {
 	for _, name := range append([]string{"sim"}, everyService...) {
-		if s.addr[name], err = s.address(httpPorts[name]); err != nil {
+		what := "the " + name + " service"
+		if name == "sim" || name == "console" {
+			what = "the " + name
+		}
+		if s.addr[name], err = s.address(what, httpPorts[name]); err != nil {
 			return err
 		}
 		s.URL[name] = "http://" + s.addr[name]
 		if name == "sim" {
 			continue
 		}
-		if s.opsAddr[name], err = s.address(httpPorts[name] + 1000); err != nil {
+		if s.opsAddr[name], err = s.address("the operators' side of "+what, httpPorts[name]+1000); err != nil {
 			return err
 		}
 		s.OpsURL[name] = "http://" + s.opsAddr[name]

@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -134,27 +133,18 @@ func (SteadyCommand) Help() string {
 	return "Example: demo steady --order-url http://127.0.0.1:8080 --rate 2"
 }
 
-// steadyOrders bounds the journal.
-const steadyOrders = 1000
-
 // Run ends with ctx.
 func (c SteadyCommand) Run(ctx context.Context) error {
 	secret, err := os.ReadFile(c.WebhookSecret)
 	if err != nil {
 		return fmt.Errorf("steady load: webhook secret: %w", err)
 	}
-	journal := filepath.Join(c.Journal, "steady.jsonl")
-	for ctx.Err() == nil {
-		if err := os.Remove(journal); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("steady load: %w", err)
-		}
-		err := Load(ctx, LoadConfig{OrderURL: c.OrderURL, IssuerURL: c.SimURL, WebhookSecret: strings.TrimSpace(string(secret)),
-			Journal: journal, Orders: steadyOrders, Rate: c.Rate, Seed: uint64(now().UnixNano())})
-		if err != nil && ctx.Err() == nil {
-			return err
-		}
+	err = steady(ctx, LoadConfig{OrderURL: c.OrderURL, IssuerURL: c.SimURL, WebhookSecret: strings.TrimSpace(string(secret)),
+		Journal: filepath.Join(c.Journal, "steady.jsonl"), Rate: c.Rate, Seed: uint64(now().UnixNano())})
+	if ctx.Err() != nil {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // LookCommand says where to look.

@@ -14,11 +14,11 @@ import (
 // Command runs the shop with a load, or checks it.
 type Command struct {
 	Check  bool          `help:"Unattended: place the orders, wait until all is done, compare the journal with databases, stream and mails, and exit with 0 only if nothing differs."`
-	Orders int           `default:"500" help:"How many orders to place. Defaults to 500."`
+	Orders int           `default:"-1" help:"How many orders to place. Defaults to a steady load until Ctrl-C, with --check to 500."`
 	Kill   bool          `help:"Kill a relay and the points service with SIGKILL in the middle of the load."`
 	Chaos  time.Duration `help:"With --check: kill and freeze every kind of process for so long, PostgreSQL and NATS included, while 120 orders a second are placed." placeholder:"60s"`
 	JSON   bool          `name:"json" help:"With --check: print the report as JSON, and everything else on stderr."`
-	Rate   int           `default:"-1" help:"Orders begun in a second; 0 for as many as the shop takes. Defaults to 25, with --check to 0."`
+	Rate   int           `default:"-1" help:"Orders begun in a second; 0 for as many as the shop takes. Defaults to 5, with --check to 0."`
 	Seed   uint64        `default:"1" help:"Of everything that is drawn. Defaults to 1."`
 }
 
@@ -28,6 +28,9 @@ func (Command) Help() string {
 		"Ctrl-C stops everything.\n\nExample: scripts/demo\n\nExample: scripts/demo --check --orders 500 --kill"
 }
 
+// endless, as a number of orders, is a load that lasts until Ctrl-C.
+const endless = -1
+
 // An ExitError ends the program with this code and without another word.
 type ExitError int
 
@@ -36,8 +39,11 @@ func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 // Run starts the shop and returns when it is asked to stop, or the check is
 // over; by then nothing runs any more.
 func (c Command) Run(ctx context.Context) (err error) {
-	if c.Orders < 1 {
+	if c.Orders < 1 && c.Orders != endless {
 		return errors.New("--orders must be at least 1")
+	}
+	if c.Check && c.Orders == endless {
+		c.Orders = 500
 	}
 	if c.Chaos > 0 {
 		if !c.Check {
@@ -52,13 +58,25 @@ func (c Command) Run(ctx context.Context) (err error) {
 	}
 	r := &run{Command: c, dir: filepath.Join(root, ".orderpaid"), started: startTime(), screen: newScreen(c.out())}
 	r.warm = exists(filepath.Join(r.dir, "webhook-secret"))
+	lock, err := lockFolder(r.dir) // before anything of a demo that runs here is touched
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	log, err := r.logToFile()
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 	r.screen.printf("OrderPaid on this machine; programs, logs and data are in %s", r.dir)
-	r.stack, err = Up(ctx, StackConfig{Root: root, Bin: filepath.Join(r.dir, "bin"), Dir: r.dir, Busy: c.Chaos > 0, Step: r.step, Notice: r.notice})
+	if os.Getenv(envStarted) != "" {
+		r.step("this program", time.Since(r.started)) // scripts/demo has built it
+	}
+	r.stack, err = Up(ctx, StackConfig{
+		Root: root, Bin: filepath.Join(r.dir, "bin"), Dir: r.dir,
+		AnyPorts: c.Check, // whoever asks the ports that the README names must not end up in what is compared
+		Busy:     c.Chaos > 0, Step: r.step, Notice: r.notice,
+	})
 	defer func() { err = errors.Join(err, r.down()) }()
 	if err != nil {
 		return stopped(ctx, err)
@@ -137,11 +155,15 @@ func (r *run) notice(line string) { r.screen.printf("  ! %s", line) }
 
 func (r *run) down() error {
 	r.screen.keep()
-	r.screen.printf("stopping …")
-	if r.stack == nil {
+	if r.stack.postgres == nil { // nothing was started
 		return nil
 	}
-	return r.stack.Down()
+	r.screen.printf("stopping …")
+	if err := r.stack.Down(); err != nil {
+		return err
+	}
+	r.screen.printf("stopped; the data is kept in %s, a new start goes on with it", r.dir)
+	return nil
 }
 
 // introduce says how the start went and what it costs.
@@ -173,11 +195,13 @@ func (r *run) loadConfig(rate int, progress func(int)) LoadConfig {
 	}
 }
 
-// startTime is when the start began: scripts/demo knows it better than this
-// process, because it has built the program first.
+// envStarted is when the start began, in seconds since 1970: scripts/demo knows
+// it better than this process, because it has built the program first.
+const envStarted = "ORDERPAID_STARTED"
+
 func startTime() time.Time {
-	if seconds, err := strconv.ParseInt(os.Getenv("ORDERPAID_STARTED"), 10, 64); err == nil {
-		return time.Unix(seconds, 0)
+	if seconds, err := strconv.ParseFloat(os.Getenv(envStarted), 64); err == nil {
+		return time.UnixMicro(int64(seconds * 1e6))
 	}
 	return time.Now()
 }

@@ -54,7 +54,7 @@ func (s *Stack) serviceSpecs(ctx context.Context) ([]Spec, error) {
 	if s.WebhookSecret, err = keptSecret(filepath.Join(s.cfg.Dir, "webhook-secret")); err != nil {
 		return nil, err
 	}
-	smtp, err := s.address(smtpPort)
+	smtp, err := s.address("the mail server", smtpPort)
 	if err != nil {
 		return nil, err
 	}
@@ -100,10 +100,10 @@ func (s *Stack) serviceSpec(service, process string, env []string) (Spec, error)
 	http, ops := s.addr[service], s.opsAddr[service]
 	if process != service { // another replica
 		var err error
-		if http, err = s.address(0); err != nil {
+		if http, err = s.address(process, 0); err != nil {
 			return Spec{}, err
 		}
-		if ops, err = s.address(0); err != nil {
+		if ops, err = s.address(process, 0); err != nil {
 			return Spec{}, err
 		}
 	}
@@ -120,7 +120,7 @@ func (s *Stack) relaySpec(process string) (Spec, error) {
 	for _, service := range producers {
 		databases = append(databases, service+"="+s.DSN(Database(service), relayRole))
 	}
-	ops, err := s.address(relayOpsPort + len(s.RelayURL))
+	ops, err := s.address("the operators' side of "+process, relayOpsPort+len(s.RelayURL))
 	if err != nil {
 		return Spec{}, err
 	}

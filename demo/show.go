@@ -22,35 +22,58 @@ func (r *run) show(ctx context.Context) error {
 	if err := r.welcome(ctx); err != nil {
 		return err
 	}
-	open, err := r.stack.Site().openSessions(ctx)
-	if err != nil {
-		return err
-	}
-	defer open.close()
-
 	var done atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		return r.load(ctx, r.loadConfig(25, func(n int) { done.Store(int64(n)) }))
+		return r.load(ctx, r.loadConfig(easyRate, func(n int) { done.Store(int64(n)) }))
 	})
-	g.Go(func() error {
-		beat := time.NewTicker(time.Second)
-		defer beat.Stop()
-		for {
-			state, err := readPulse(ctx, open, r.stack.URL["sim"])
-			if err != nil {
-				return err
-			}
-			n := int(done.Load())
-			r.screen.show(fmt.Sprintf("%s %d/%d orders · %s", bar(n, r.Orders), n, r.Orders, state))
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-beat.C:
+	g.Go(func() error { return r.pulse(ctx, &done) })
+	return g.Wait()
+}
+
+// pulse keeps the live line until ctx is done. That a database does not answer
+// for a while is a part of what there is to see, and not the end.
+func (r *run) pulse(ctx context.Context, done *atomic.Int64) error {
+	var open sessions
+	defer func() { open.close() }()
+	beat := time.NewTicker(time.Second)
+	defer beat.Stop()
+	for {
+		var err error
+		if open == nil {
+			open, err = r.stack.Site().openSessions(ctx)
+		}
+		state := "the databases do not answer"
+		if err == nil {
+			var p pulse
+			if p, err = readPulse(ctx, open, r.stack.URL["sim"]); err == nil {
+				state = p.String()
 			}
 		}
-	})
-	return g.Wait()
+		if err != nil {
+			open.close()
+			open = nil
+		}
+		r.screen.show(fmt.Sprintf("%s · %s", r.progress(int(done.Load())), state))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-beat.C:
+		}
+	}
+}
+
+// easyRate is how many orders a second a person can watch, and a laptop does
+// not notice.
+const easyRate = 5
+
+// progress says how far the load is. A steady one has no end that a bar could
+// run to.
+func (r *run) progress(done int) string {
+	if r.Orders == endless {
+		return fmt.Sprintf("%d orders", done)
+	}
+	return fmt.Sprintf("%s %d/%d orders", bar(done, r.Orders), done, r.Orders)
 }
 
 // load places the orders and, if asked to, kills processes meanwhile.
@@ -59,11 +82,15 @@ func (r *run) load(ctx context.Context, cfg LoadConfig) error {
 		cfg.Workers = chaosWorkers
 		return r.loadUnderChaos(ctx, cfg)
 	}
+	place, way := Load, r.Orders
+	if r.Orders == endless {
+		place, way = steady, 150 // half a minute: somebody waits for it
+	}
 	if !r.Kill {
-		return Load(ctx, cfg)
+		return place(ctx, cfg)
 	}
 	// A third and a half of the way, whatever the pace.
-	victims := map[int]string{max(1, r.Orders/3): Relay(1), max(2, r.Orders/2): "points"}
+	victims := map[int]string{max(1, way/3): Relay(1), max(2, way/2): "points"}
 	progress := cfg.Progress
 	var mu sync.Mutex
 	failed := map[int]error{}
@@ -80,7 +107,7 @@ func (r *run) load(ctx context.Context, cfg LoadConfig) error {
 		progress(done)
 	}
 	// A check whose kills have failed has not checked what it says.
-	err := Load(ctx, cfg)
+	err := place(ctx, cfg)
 	return errors.Join(append(slices.Collect(maps.Values(failed)), err)...)
 }
 
@@ -121,12 +148,16 @@ Order %[4]s is yours and waits for its payment. In another terminal:
   # where are its points? every service is asked
   %[6]s/bin/shopctl why %[4]s
   # another one
-  curl -s %[1]s/v1/orders -H 'Content-Type: application/json' -H 'Idempotency-Key: yours-1' -d '{"user_id":"you","currency":"CNY","items":[{"sku":"%[10]s","quantity":2}]}'
+  curl -s %[1]s/v1/orders -H 'Content-Type: application/json' -H "Idempotency-Key: yours-$(date +%%s%%N)" -d '{"user_id":"you","currency":"CNY","items":[{"sku":"%[10]s","quantity":2}]}'
   # break something: it comes back, and nothing is lost
   kill -9 %[11]d    # a relay
   kill -9 %[12]d    # the points service
+  kill -9 %[14]d    # nats-server
+  # have the mail server refuse, and take mail again
+  curl -s -X PUT %[5]s/faults -H 'Content-Type: application/json' -d '{"faults":[{"kind":"refuse"}]}'
+  curl -s -X DELETE %[5]s/faults
 `, s.URL["order"], s.URL["points"], s.URL["search"], id, s.URL["sim"], r.dir,
-		total.Amount, total.Currency, total.Exponent, sku, s.PID(Relay(1)), s.PID("points"), s.URL["console"])
+		total.Amount, total.Currency, total.Exponent, sku, s.PID(Relay(1)), s.PID("points"), s.URL["console"], s.PID("nats-server"))
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"orderpaid/platform/messaging/natsbroker"
@@ -26,7 +27,7 @@ type StackConfig struct {
 	Env      []string // added to the environment of every child
 
 	Step   func(what string, took time.Duration) // called after each step. Defaults to nothing.
-	Notice func(string)                          // called when a child died and comes again. Defaults to nothing.
+	Notice func(string)                          // told when a port is taken, a child died and when it is there again. Defaults to nothing.
 }
 
 // A Stack is the whole shop with everything it needs, in child processes of
@@ -146,11 +147,11 @@ func (s *Stack) bootstrap(ctx context.Context) error {
 func (s *Stack) migrate(ctx context.Context) error { return migrate(ctx, s.DSN) }
 
 func (s *Stack) startNATS(ctx context.Context) error {
-	addr, err := s.address(4222)
+	addr, err := s.address("nats-server", 4222)
 	if err != nil {
 		return err
 	}
-	monitor, err := s.address(8222)
+	monitor, err := s.address("the monitoring of nats-server", 8222)
 	if err != nil {
 		return err
 	}
@@ -166,10 +167,15 @@ func (s *Stack) ensureTopology(ctx context.Context) error {
 	return natsbroker.EnsureTopology(ctx, s.NATSURL, shopctl.Topology())
 }
 
-// address picks a local address, the preferred one if that is wanted and free.
-func (s *Stack) address(preferred int) (string, error) {
+// address picks a local address, the preferred one if that is wanted and free,
+// and says so if it is not free: the README names it.
+func (s *Stack) address(what string, preferred int) (string, error) {
 	if s.cfg.AnyPorts {
 		preferred = 0
 	}
-	return s.ports.pick(preferred)
+	addr, err := s.ports.pick(preferred)
+	if err == nil && preferred != 0 && !strings.HasSuffix(addr, fmt.Sprintf(":%d", preferred)) {
+		s.cfg.Notice(fmt.Sprintf("port %d is taken, so %s is at %s", preferred, what, addr))
+	}
+	return addr, err
 }

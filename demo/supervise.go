@@ -234,6 +234,7 @@ func (s *Supervisor) keep(c *child, cmd *exec.Cmd) {
 			s.giveUp(c, fmt.Errorf("start %s again: %w", c.spec.Name, err))
 			return
 		}
+		s.notice(fmt.Sprintf("%s is process %d again", c.spec.Name, cmd.Process.Pid))
 	}
 }
 

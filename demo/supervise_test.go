@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -26,11 +27,32 @@ func TestAKilledChildIsStartedAgain(t *testing.T) {
 	if got := <-notices; !strings.Contains(got, "signal: killed") {
 		t.Errorf("notice %q does not say how the child died", got)
 	}
-
 	second := s.PID("good")
+	if got, want := <-notices, fmt.Sprintf("good is process %d again", second); got != want {
+		t.Errorf("got notice %q, want %q", got, want)
+	}
+
 	s.StopAll()
 	if alive(first) || alive(second) {
 		t.Error("a process is left after StopAll")
+	}
+}
+
+// nats-server is such a child. Whoever kills it must not read of a status that
+// only the guard between has made up.
+func TestTheSignalThatEndedAGuardedProgramIsTold(t *testing.T) {
+	t.Parallel()
+	s, notices := newTestSupervisor(t)
+	startRole(t, s, "guard")
+	guarded := pidsIn(t, s.LogFile("guard"))[0]
+	if guarded == s.PID("guard") {
+		t.Fatal("the log has the guard's own process")
+	}
+	if err := syscall.Kill(guarded, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-notices; !strings.Contains(got, "guard died (signal: killed)") {
+		t.Errorf("notice %q does not name the signal", got)
 	}
 }
 

@@ -35,6 +35,9 @@ type deathNotices struct {
 }
 
 func (d *deathNotices) add(line string) {
+	if !strings.Contains(line, " died ") {
+		return // it is there again
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lines = append(d.lines, line)
