@@ -50,6 +50,9 @@ func (r *run) pulse(ctx context.Context, done *atomic.Int64) error {
 				state = p.String()
 			}
 		}
+		if ctx.Err() != nil {
+			return ctx.Err() // asked to stop: nobody did not answer
+		}
 		if err != nil {
 			open.close()
 			open = nil
