@@ -4,7 +4,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"orderpaid/platform/strictjson"
 )
@@ -28,6 +32,48 @@ func PageSize(r *http.Request) (int, error) {
 		return 0, &Error{http.StatusBadRequest, "bad_limit", "limit must be a whole number from 1 to " + strconv.Itoa(MaxPageSize)}
 	}
 	return n, nil
+}
+
+// ReadQuery returns the parameters of a request's query, each of which must be
+// one of names, stand once and be text that PostgreSQL can hold. Everything else
+// is an [*Error] with status 400: net/url drops a pair that it cannot read
+// without a word, and a filter that is skipped lists what it was to hide.
+func ReadQuery(r *http.Request, names ...string) (url.Values, error) {
+	params, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, &Error{http.StatusBadRequest, "bad_query_string", "the query string is not properly escaped"}
+	}
+	for name, values := range params {
+		switch {
+		case !slices.Contains(names, name):
+			return nil, &Error{http.StatusBadRequest, "unknown_parameter", "the parameters are " + strings.Join(names, ", ")}
+		case len(values) > 1:
+			return nil, &Error{http.StatusBadRequest, "repeated_parameter", "each parameter may be given once"}
+		case !IsText(values[0]):
+			return nil, &Error{http.StatusBadRequest, "bad_text", name + " must be UTF-8 text without U+0000"}
+		}
+	}
+	return params, nil
+}
+
+// IsText reports whether PostgreSQL can hold a text: UTF-8 without U+0000.
+func IsText(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }
+
+// ReadPage reads the query of a list that has no parameters but limit and
+// cursor. Without a cursor it leaves key, a pointer, as it is: that is the first
+// page. Errors are those of [ReadQuery], [PageSize] and [DecodeCursor].
+func ReadPage(r *http.Request, list string, key any) (limit int, err error) {
+	params, err := ReadQuery(r, "limit", "cursor")
+	if err != nil {
+		return 0, err
+	}
+	if limit, err = PageSize(r); err != nil {
+		return 0, err
+	}
+	if given := params.Get("cursor"); given != "" {
+		err = DecodeCursor(list, given, key)
+	}
+	return limit, err
 }
 
 // cursor is what a client gets to carry: where the next page starts.

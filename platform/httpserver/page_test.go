@@ -76,3 +76,31 @@ func codeOfError(err error) string {
 	}
 	return e.Code
 }
+
+func TestAQueryThatIsNotUnderstoodIsRefusedAndNotSkipped(t *testing.T) {
+	t.Parallel()
+	const list = "points.entries.1"
+	cursor, err := EncodeCursor(list, "e1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]string{
+		"": "", "limit=5": "", "cursor=" + cursor: "", "limit=5&cursor=" + cursor: "",
+		"limit=5;x=1":     "bad_query_string",
+		"limit=%zz":       "bad_query_string",
+		"limit=5&x=1":     "unknown_parameter",
+		"Limit=5":         "unknown_parameter",
+		"limit=5&limit=6": "repeated_parameter",
+		"cursor=%00":      "bad_text",
+		"cursor=%ff":      "bad_text",
+		"limit=%00":       "bad_text",
+		"limit=0":         "bad_limit",
+		"cursor=x":        "bad_cursor",
+	} {
+		var key string
+		_, err := ReadPage(httptest.NewRequest(http.MethodGet, "/entries?"+query, nil), list, &key)
+		if got := codeOfError(err); got != want {
+			t.Errorf("%q: got %q, want %q", query, got, want)
+		}
+	}
+}

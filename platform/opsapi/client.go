@@ -18,6 +18,7 @@ import (
 	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/process"
+	"orderpaid/platform/strictjson"
 )
 
 // A Client asks the ops API of one service. What the service refuses is an
@@ -316,7 +317,7 @@ func do[T any](ctx context.Context, c *Client, method, target string, body []byt
 		return answer, fmt.Errorf("%s: %w", c.service, refusal(resp.StatusCode, raw))
 	}
 	if err := json.Unmarshal(raw, &answer); err != nil {
-		return answer, fmt.Errorf("read the answer of %s: %w", c.service, err)
+		return answer, fmt.Errorf("read the answer of %s: %w", c.service, strictjson.Explain(err))
 	}
 	return answer, nil
 }

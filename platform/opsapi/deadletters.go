@@ -15,14 +15,14 @@ import (
 
 func (a *API) deadLetters(_ http.ResponseWriter, r *http.Request) (any, error) {
 	p := params{r: r}
-	limit := p.limit()
+	limit, ids := p.limit(), p.text("ids")
 	filter := messaging.FailureFilter{Consumer: p.text("consumer"), State: p.text("state"), Code: p.text("code"),
 		AggregateType: p.text("aggregate_type"), AggregateID: p.text("aggregate_id"), EventID: p.uuid("event_id"),
 		After: p.int("after", 0), Limit: limit + 1}
 	if p.err != nil {
 		return nil, p.err
 	}
-	if ids := p.text("ids"); ids != "" {
+	if ids != "" {
 		var err error
 		if filter.IDs, err = parseIDs(strings.Split(ids, ",")); err != nil {
 			return nil, err

@@ -18,7 +18,11 @@ const maxKey = messaging.MaxIDBytes
 // evidence tells everything that this database knows about a key: an id of
 // business, of a customer, of an aggregate of this service, or of an event.
 func (a *API) evidence(_ http.ResponseWriter, r *http.Request) (any, error) {
-	key := r.URL.Query().Get("key")
+	p := params{r: r}
+	key := p.text("key")
+	if p.err != nil {
+		return nil, p.err
+	}
 	if key == "" || len(key) > maxKey {
 		return nil, badRequest("bad_key", "key must have 1 to %d bytes", maxKey)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -17,6 +18,7 @@ import (
 	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/postgres"
 	"orderpaid/platform/process"
+	"orderpaid/platform/strictjson"
 )
 
 // Config says what a service shows. Service, Pool and Flags are required.
@@ -234,6 +236,10 @@ func badRequest(code, format string, args ...any) error {
 	return &httpserver.Error{Status: http.StatusBadRequest, Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
+// ErrBadCursor: a [Window]'s After is not a cursor of its list.
+var ErrBadCursor error = &httpserver.Error{Status: http.StatusBadRequest, Code: "bad_cursor",
+	Detail: "this is not a cursor of this list; start again without one"}
+
 // pageSize is how many entries a list may have; lists for programs are longer
 // than those for customers.
 const (
@@ -248,7 +254,22 @@ type params struct {
 	err error
 }
 
-func (p *params) text(name string) string { return p.r.URL.Query().Get(name) }
+// text returns a parameter that the database can be asked about: it stands once
+// and is UTF-8 without U+0000, in a query that can be read at all.
+func (p *params) text(name string) string {
+	query, err := url.ParseQuery(p.r.URL.RawQuery)
+	given := query.Get(name)
+	switch {
+	case p.err != nil:
+	case err != nil:
+		p.err = badRequest("bad_query_string", "the query string is not properly escaped")
+	case len(query[name]) > 1:
+		p.err = badRequest("repeated_parameter", "%s may be given once", name)
+	case !httpserver.IsText(given):
+		p.err = badRequest("bad_text", "%s must be UTF-8 text without U+0000", name)
+	}
+	return given
+}
 
 func (p *params) time(name string, fallback time.Time) time.Time {
 	given := p.text(name)
@@ -256,7 +277,7 @@ func (p *params) time(name string, fallback time.Time) time.Time {
 		return fallback
 	}
 	t, err := time.Parse(time.RFC3339Nano, given)
-	if err != nil && p.err == nil {
+	if (err != nil || !strictjson.Storable(t)) && p.err == nil {
 		p.err = badRequest("bad_time", "%s must be a time such as 2026-03-01T14:02:00Z", name)
 	}
 	return t

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 
 	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
+	"orderpaid/platform/strictjson"
 )
 
 func (a *API) listReplays(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -86,6 +88,11 @@ func (a *API) prepare(ctx context.Context, asked ReplayRequest) (*messaging.Cons
 	}
 	if asked.PerSecond < 0 || asked.PerSecond > 10_000 {
 		return nil, messaging.ReplayRequest{}, badRequest("bad_rate", "per_second must be from 1 to 10000, or absent for 100")
+	}
+	for _, t := range []time.Time{asked.From.Since, asked.From.Until} {
+		if !t.IsZero() && !strictjson.Storable(t) {
+			return nil, messaging.ReplayRequest{}, badRequest("bad_time", "since and until must be times such as 2026-03-01T14:02:00Z")
+		}
 	}
 	events, err := a.choose(ctx, c, asked.From)
 	if err != nil {

@@ -164,6 +164,22 @@ func Decode(raw []byte, v any) error {
 	return nil
 }
 
+// Explain returns what may be told of an error of [json.Unmarshal]: what is wrong
+// and where, and not the value, which json and time repeat in theirs. It is for
+// those who read documents of their own side without [Decode].
+func Explain(err error) error {
+	var wrong *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &wrong):
+		return &Error{Reason: ErrType, Field: wrong.Field, Offset: wrong.Offset}
+	case errors.As(err, &syntax):
+		return &Error{Reason: ErrMalformed, Offset: syntax.Offset}
+	default: // a type that reads itself, such as a time
+		return &Error{Reason: ErrType}
+	}
+}
+
 func wellFormed(raw []byte) error {
 	var document json.RawMessage
 	err := json.Unmarshal(raw, &document)

@@ -1,6 +1,9 @@
 package strictjson
 
 import (
+	"encoding/json"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 )
@@ -24,6 +27,31 @@ func TestATimeIsStorableByItsYearInUTCAndNotInTheSendersZone(t *testing.T) {
 		}
 		if got := Storable(at); got != want {
 			t.Errorf("%s: got %t, want %t", given, got, want)
+		}
+	}
+}
+
+func TestAnExplanationNamesTheFieldAndNeverTheValue(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]*Error{
+		`{"at": "rubbish"}`: {Reason: ErrType},
+		`{"n": 4711.5}`:     {Reason: ErrType, Field: "n"},
+		`{"n": "secret"}`:   {Reason: ErrType, Field: "n"},
+		`{"n": secret}`:     {Reason: ErrMalformed},
+	} {
+		var v struct {
+			At time.Time `json:"at"`
+			N  int       `json:"n"`
+		}
+		var got *Error
+		err := Explain(json.Unmarshal([]byte(given), &v))
+		if !errors.As(err, &got) || got.Reason != want.Reason || got.Field != want.Field {
+			t.Errorf("%s: got %v, want %v", given, err, want)
+		}
+		for _, value := range []string{"rubbish", "4711", "secret"} {
+			if strings.Contains(err.Error(), value) {
+				t.Errorf("%s: the explanation repeats the value: %v", given, err)
+			}
 		}
 	}
 }

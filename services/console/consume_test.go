@@ -59,6 +59,23 @@ func TestASecondEffectForOneOrderIsADuplicate(t *testing.T) {
 	}
 }
 
+// What is counted are effects: a payment or an award that is stated under two
+// event ids and was made once has harmed nobody.
+func TestASecondEventOfOneFactIsNotADuplicatedEffect(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	order := newOrder()
+	f.hear(t,
+		messagingtest.Envelope(t, order, 2, OrderPaid{about{order}}),
+		messagingtest.Envelope(t, order, 2, OrderPaid{about{order}}),
+		messagingtest.Envelope(t, "pte_1", 1, PointsAwarded{about{order}}),
+		messagingtest.Envelope(t, "pte_1", 1, PointsAwarded{about{order}}),
+		messagingtest.Envelope(t, "ntf_1", 1, NotificationSent{about{order}}))
+	if got := f.tally(t); got.Paid != 1 || got.Credited != 1 || got.Mailed != 1 || got.Duplicated != 0 {
+		t.Errorf("got %+v, want one order, and nothing duplicated", got)
+	}
+}
+
 func TestAnOrderIsFinishedOnceItIsCreditedMailedAndIndexed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

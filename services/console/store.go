@@ -113,13 +113,19 @@ func (s *Service) effectsOf(ctx context.Context, events []opsapi.EventRef) ([]op
 }
 
 // sqlTally reads the board's part that the trail knows. Repeats are taken off
-// the totals, because those count events and the board counts orders.
+// the totals, because those count events and the board counts orders. A
+// duplicate is a second entry of the ledger or a second mail of an order: one
+// that was stated under two event ids is still one.
 const sqlTally = `
 SELECT coalesce((SELECT events FROM event_total WHERE kind = 'OrderPaid.v1'), 0) - coalesce(r.payments, 0) AS paid,
        coalesce((SELECT events FROM event_total WHERE kind = 'PointsAwarded.v1'), 0) - coalesce(r.credits, 0) AS credited,
        coalesce((SELECT events FROM event_total WHERE kind = 'NotificationSent.v1'), 0) - coalesce(r.mails, 0) AS mailed,
        coalesce((SELECT events FROM event_total WHERE kind = 'indexed'), 0) AS indexed,
-       coalesce(r.credits, 0) + coalesce(r.mails, 0) AS duplicated,
+       coalesce((SELECT sum(effects - 1) FROM (
+         SELECT count(DISTINCT (e.aggregate_id, e.aggregate_version)) AS effects
+           FROM order_progress p JOIN audit_event e USING (order_id)
+          WHERE (p.credits > 1 OR p.mails > 1) AND e.kind IN ('PointsAwarded.v1', 'NotificationSent.v1')
+          GROUP BY order_id, e.kind) d), 0)::bigint AS duplicated,
        (SELECT count(*) FROM (SELECT FROM order_progress
          WHERE paid_at IS NOT NULL AND (credited_at IS NULL OR indexed_at IS NULL OR mailed_at IS NULL AND mail_failed_at IS NULL) LIMIT 100000) u) AS unfinished,
        coalesce((SELECT extract(epoch FROM clock_timestamp() - min(paid_at)) FROM order_progress

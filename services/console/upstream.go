@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"orderpaid/platform/strictjson"
 )
 
 // An upstream is another service as this one sees it: a base URL and a token.
@@ -154,7 +155,7 @@ func readAnswer(name string, resp *http.Response, v any) error {
 		return nil
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
-		return fmt.Errorf("read the answer of %s: %w", name, err)
+		return fmt.Errorf("read the answer of %s: %w", name, strictjson.Explain(err))
 	}
 	return nil
 }

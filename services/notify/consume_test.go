@@ -47,19 +47,20 @@ func TestEventsThatContradictTheirContractAreDeadLetters(t *testing.T) {
 	t.Parallel()
 	const good = `{"order_id":"ORDER","user_id":"u1","total":{"amount":1,"currency":"CNY","exponent":2},"paid_at":"2026-10-03T02:00:41Z"}`
 	for name, c := range map[string]struct{ old, new, code string }{
-		"no total":              {`"total"`, `"sum"`, "bad_total"},
-		"no amount":             {`"amount":1,`, ``, "bad_total"},
-		"negative amount":       {`"amount":1`, `"amount":-1`, "bad_total"},
-		"amount with decimals":  {`"amount":1`, `"amount":19.9`, "bad_data"},
-		"no exponent":           {`,"exponent":2`, ``, "bad_total"},
-		"absurd exponent":       {`"exponent":2`, `"exponent":9`, "bad_total"},
-		"currency that is text": {`"CNY"`, `"CNY\r\nBcc: x"`, "bad_total"},
-		"no user":               {`"u1"`, `""`, "bad_user_id"},
-		"user that is text":     {`"u1"`, `"u1@mail.example"`, "bad_user_id"},
-		"order that is text":    {`"ORDER"`, `"a\r\nb"`, "bad_order_id"},
-		"another order":         {`"ORDER"`, `"ord_other"`, "bad_order_id"},
-		"no time":               {`"paid_at"`, `"at"`, "bad_paid_at"},
-		"time in words":         {`"2026-10-03T02:00:41Z"`, `"yesterday"`, "bad_data"},
+		"no total":               {`"total"`, `"sum"`, "bad_total"},
+		"no amount":              {`"amount":1,`, ``, "bad_total"},
+		"negative amount":        {`"amount":1`, `"amount":-1`, "bad_total"},
+		"amount with decimals":   {`"amount":1`, `"amount":19.9`, "bad_data"},
+		"no exponent":            {`,"exponent":2`, ``, "bad_total"},
+		"absurd exponent":        {`"exponent":2`, `"exponent":9`, "bad_total"},
+		"currency that is text":  {`"CNY"`, `"CNY\r\nBcc: x"`, "bad_total"},
+		"no user":                {`"u1"`, `""`, "bad_user_id"},
+		"user that is text":      {`"u1"`, `"u1@mail.example"`, "bad_user_id"},
+		"order that is text":     {`"ORDER"`, `"a\r\nb"`, "bad_order_id"},
+		"another order":          {`"ORDER"`, `"ord_other"`, "bad_order_id"},
+		"no time":                {`"paid_at"`, `"at"`, "bad_paid_at"},
+		"time of the year 10000": {`"2026-10-03T02:00:41Z"`, `"9999-12-31T23:59:59-23:59"`, "bad_paid_at"},
+		"time in words":          {`"2026-10-03T02:00:41Z"`, `"yesterday"`, "bad_data"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -192,10 +192,13 @@ const (
 	maxLocalPart = 64
 )
 
+// domainLabel neither begins nor ends with a hyphen, as no name in the DNS does.
+const domainLabel = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+
 // A plain address: words of ASCII joined by single dots, one @, a domain. No
 // quotes, comments or spaces, so nothing that could end a header line or begin
 // another recipient.
-var emailPattern = regexp.MustCompile("^([A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+\\.)*[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+@([A-Za-z0-9-]{1,63}\\.)*[A-Za-z0-9-]{1,63}$")
+var emailPattern = regexp.MustCompile("^([A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+\\.)*[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+@(" + domainLabel + "\\.)*" + domainLabel + "$")
 
 // check refuses a contact that no mail could be sent to.
 func (c Contact) check() error {
@@ -241,7 +244,7 @@ func plan(paid OrderPaid) (Task, error) {
 		return t, &flaw{"bad_total", "total.currency is not three capital letters"}
 	case paid.Total.Exponent == nil || *paid.Total.Exponent < 0 || *paid.Total.Exponent > maxExponent:
 		return t, &flaw{"bad_total", fmt.Sprintf("total.exponent is missing or not from 0 to %d", maxExponent)}
-	case paid.PaidAt.Year() < 1970 || paid.PaidAt.Year() > 9999:
+	case paid.PaidAt.UTC().Year() < 1970 || paid.PaidAt.UTC().Year() > 9999:
 		return t, &flaw{"bad_paid_at", "paid_at is missing or not of this era"}
 	}
 	t.Total = Money{*paid.Total.Amount, paid.Total.Currency, *paid.Total.Exponent}

@@ -121,15 +121,10 @@ func (s *Service) notificationsPage(r *http.Request) (notificationsView, error) 
 	if err != nil {
 		return notificationsView{}, err
 	}
-	limit, err := httpserver.PageSize(r)
+	var before string
+	limit, err := httpserver.ReadPage(r, cursorList, &before)
 	if err != nil {
 		return notificationsView{}, err
-	}
-	var before string
-	if given := r.URL.Query().Get("cursor"); given != "" {
-		if err := httpserver.DecodeCursor(cursorList, given, &before); err != nil {
-			return notificationsView{}, err
-		}
 	}
 	tasks, next, err := s.Notifications(r.Context(), userID, before, limit)
 	if err != nil {

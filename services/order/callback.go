@@ -14,6 +14,7 @@ import (
 	"orderpaid/platform/faults"
 	"orderpaid/platform/httpserver"
 	"orderpaid/platform/postgres"
+	"orderpaid/platform/strictjson"
 )
 
 // A Callback is what the payment provider announces. Its signature has been
@@ -26,7 +27,7 @@ type Callback struct {
 	PaymentID string
 	RefundID  string // of a refund only
 	Amount    Money
-	At        time.Time // by the provider's clock
+	At        time.Time // by the provider's clock; of an unknown type, when it was received unless it says so
 	Body      []byte    // as received
 }
 
@@ -68,6 +69,9 @@ const (
 // provider should send the callback again.
 func (s *Service) ApplyCallback(ctx context.Context, cb Callback) (out Outcome, err error) {
 	at := now()
+	if !cb.known() && !strictjson.Storable(cb.At) {
+		cb.At = at
+	}
 	err = postgres.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		known, same, err := recordCallback(ctx, tx, cb, at)
 		switch {
@@ -104,6 +108,9 @@ func (s *Service) ApplyCallback(ctx context.Context, cb Callback) (out Outcome, 
 
 // apply returns a *Refusal, and has written nothing then, if the rules say no.
 func (s *Service) apply(ctx context.Context, tx pgx.Tx, cb Callback, at time.Time) (Outcome, error) {
+	if !cb.known() { // before its order is looked for: it need not be about one
+		return Outcome{}, refuse(ReasonUnknownType, "%q is not a type of callback that can be applied", cb.Type)
+	}
 	o, err := lockOrder(ctx, tx, cb.OrderID)
 	if errors.Is(err, errNoOrder) {
 		return Outcome{}, refuse(ReasonUnknownOrder, "there is no order with this id")
@@ -122,8 +129,6 @@ func (s *Service) apply(ctx context.Context, tx pgx.Tx, cb Callback, at time.Tim
 		}
 		note := fmt.Sprintf("payment %s of %s did not succeed", cb.PaymentID, cb.Amount)
 		return Outcome{Result: ResultNoted}, addEntry(ctx, tx, o.ID, entry{o.Version, "payment_failed", actorProvider, note, at})
-	default:
-		return Outcome{}, refuse(ReasonUnknownType, "%q is not a type of callback that can be applied", cb.Type)
 	}
 	if errors.Is(err, ErrAlreadyApplied) {
 		return Outcome{Result: ResultAlreadyApplied}, nil

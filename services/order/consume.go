@@ -2,12 +2,14 @@ package order
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"orderpaid/platform/messaging"
+	"orderpaid/platform/strictjson"
 )
 
 // followUpsConsumer is the durable that tells this service how far other
@@ -105,6 +107,11 @@ const unknownOrderDelay = time.Second
 func settle(ctx context.Context, tx pgx.Tx, kind FollowUpKind, state FollowUpState, news []settlement) error {
 	if len(news) == 0 {
 		return nil
+	}
+	for _, n := range news {
+		if !strictjson.Storable(n.since) { // customers read it: it must be a time that can be written
+			return messaging.Permanent(messaging.Coded("bad_data", errors.New("the time is missing or not of this era")))
+		}
 	}
 	missing, err := settleFollowUps(ctx, tx, kind, state, news)
 	if err != nil {

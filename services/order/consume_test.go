@@ -1,12 +1,14 @@
 package order
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/membroker"
 	"orderpaid/platform/messaging/messagingtest"
+	"orderpaid/platform/opsapi"
 )
 
 func (s *shop) consumer() *messaging.Consumer {
@@ -160,5 +162,31 @@ func TestSubscriptionIsWhatTheHandlersTake(t *testing.T) {
 	subs := Subscriptions()
 	if len(subs) != 1 || subs[0].Durable != "order-followups" || len(subs[0].Kinds) != 3 {
 		t.Errorf("got %+v, want order-followups with three kinds", subs)
+	}
+}
+
+func TestNewsAtATimeThatCannotBeWrittenIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	o := s.paid(t)
+	at := time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -(23*60+59)*60))
+	messagingtest.Deliver(t, s.consumer(), awarded(t, o.OrderID, at), sent(t, o.OrderID, at), failed(t, o.OrderID, "rejected", time.Time{}))
+	if got := s.count(t, `message_failure WHERE state = 'open' AND error_code = 'bad_data'`); got != 3 {
+		t.Errorf("got %d dead letters, want 3", got)
+	}
+	for _, f := range s.get(t, o.OrderID).FollowUps {
+		if f.State != FollowUpPending {
+			t.Errorf("got %+v, want it pending", f)
+		}
+	}
+}
+
+func TestACursorOfFactsThatIsNoneIsRefusedAndNotRepeated(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	for _, after := range []string{"rubbish", "rubbish 1", "2026-10-03T02:00:00Z x", "2026-10-03T02:00:00Z", "9999-12-31T23:59:59-23:59 1"} {
+		if _, err := s.service.facts(t.Context(), opsapi.Window{Since: testTime, Until: testTime, After: after, Limit: 1}); !errors.Is(err, opsapi.ErrBadCursor) {
+			t.Errorf("%q: got %v, want bad_cursor", after, err)
+		}
 	}
 }

@@ -58,17 +58,11 @@ type page[T any] struct {
 }
 
 func (s *Service) getProducts(w http.ResponseWriter, r *http.Request) {
-	limit, err := httpserver.PageSize(r)
+	var after string
+	limit, err := httpserver.ReadPage(r, listProductsV1, &after)
 	if err != nil {
 		httpserver.WriteError(w, r, err)
 		return
-	}
-	var after string
-	if cursor := r.URL.Query().Get("cursor"); cursor != "" {
-		if err := httpserver.DecodeCursor(listProductsV1, cursor, &after); err != nil {
-			httpserver.WriteError(w, r, err)
-			return
-		}
 	}
 	products, err := s.Products(r.Context(), after, limit)
 	if err != nil {
@@ -299,17 +293,11 @@ func (s *Service) getPaymentExceptions(w http.ResponseWriter, r *http.Request) {
 		httpserver.WriteError(w, r, auth.ErrNotYours)
 		return
 	}
-	limit, err := httpserver.PageSize(r)
+	var after int64
+	limit, err := httpserver.ReadPage(r, listExceptionsV1, &after)
 	if err != nil {
 		httpserver.WriteError(w, r, err)
 		return
-	}
-	var after int64
-	if cursor := r.URL.Query().Get("cursor"); cursor != "" {
-		if err := httpserver.DecodeCursor(listExceptionsV1, cursor, &after); err != nil {
-			httpserver.WriteError(w, r, err)
-			return
-		}
 	}
 	exceptions, err := s.PaymentExceptions(r.Context(), after, limit)
 	if err != nil {

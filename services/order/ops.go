@@ -13,6 +13,7 @@ import (
 
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/opsapi"
+	"orderpaid/platform/strictjson"
 )
 
 // What operators see of this service beside its messaging. The facts are the
@@ -142,13 +143,14 @@ var statedAs = map[string]messaging.Kind{
 
 func (s *Service) facts(ctx context.Context, w opsapi.Window) ([]opsapi.Fact, error) {
 	after, id, err := w.Since, int64(0), error(nil)
-	if at, rest, found := strings.Cut(w.After, " "); found {
+	if w.After != "" {
+		at, rest, _ := strings.Cut(w.After, " ")
 		if after, err = time.Parse(time.RFC3339Nano, at); err == nil {
 			id, err = strconv.ParseInt(rest, 10, 64)
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read cursor: %w", err)
+	if err != nil || !strictjson.Storable(after) {
+		return nil, opsapi.ErrBadCursor
 	}
 	rows, err := s.pool.Query(ctx, sqlFacts, pgx.StrictNamedArgs{"since": w.Since, "until": w.Until, "after": after, "id": id, "limit": w.Limit})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"orderpaid/platform/httpserver"
+	"orderpaid/platform/strictjson"
 )
 
 // A Verifier checks that a callback comes from the payment provider, by
@@ -101,7 +102,8 @@ func (v *Verifier) signed(id, timestamp string, body []byte, signatures []string
 
 // parseCallback reads the body of a verified callback. Fields that it does not
 // know are ignored, unlike everywhere else at this edge: a provider adds some
-// without asking, and to refuse those would be to lose payments.
+// without asking, and to refuse those would be to lose payments. For the same
+// reason a type that it does not know may look as it likes.
 func parseCallback(id string, body []byte) (Callback, error) {
 	var document, data map[string]json.RawMessage
 	if err := httpserver.DecodeJSON(body, &document); err != nil {
@@ -111,10 +113,10 @@ func parseCallback(id string, body []byte) (Callback, error) {
 	if err := readField(document, "type", &cb.Type); err != nil {
 		return Callback{}, err
 	}
-	if err := readField(document, "timestamp", &cb.At); err != nil {
+	if err := readField(document, "timestamp", &cb.At); err != nil && cb.known() {
 		return Callback{}, err
 	}
-	if err := readField(document, "data", &data); err != nil {
+	if err := readField(document, "data", &data); err != nil && cb.known() {
 		return Callback{}, err
 	}
 	if err := cb.readData(data); err != nil {
@@ -123,8 +125,10 @@ func parseCallback(id string, body []byte) (Callback, error) {
 	return cb, cb.check()
 }
 
-// readData takes what a callback is about. A type that is not ours to
-// understand may lack any of it.
+// readData takes what a callback is about. What is required must be there and
+// be right. Of the rest it takes what it can read: the provider would repeat a
+// callback for ever that was refused for a null in a field that nobody needs,
+// and the body is kept as it came, for the person who looks.
 func (cb *Callback) readData(data map[string]json.RawMessage) error {
 	for _, f := range []struct {
 		name     string
@@ -137,11 +141,11 @@ func (cb *Callback) readData(data map[string]json.RawMessage) error {
 		{"amount", &cb.Amount.Amount, cb.known()},
 		{"currency", &cb.Amount.Currency, cb.known()},
 	} {
-		if _, present := data[f.name]; !present && !f.required {
-			continue
-		}
-		if err := readField(data, f.name, f.into); err != nil {
+		if err := readField(data, f.name, f.into); err != nil && f.required {
 			return err
+		}
+		if text, ok := f.into.(*string); ok && !f.required && len(*text) > maxKeyBytes {
+			*text = ""
 		}
 	}
 	return nil
@@ -173,7 +177,7 @@ func (cb *Callback) check() error {
 	switch {
 	case cb.Type == "":
 		return invalid("invalid_callback", "type is empty")
-	case cb.At.Year() < 1970 || cb.At.Year() > 9999:
+	case cb.known() && !strictjson.Storable(cb.At):
 		return invalid("invalid_callback", "timestamp is not of this era")
 	case cb.known() && (cb.OrderID == "" || cb.PaymentID == ""):
 		return invalid("invalid_callback", "order_id or payment_id is empty")

@@ -147,6 +147,8 @@ func TestUnreadableCallbacksAreRefused(t *testing.T) {
 		{"time in words", strings.Replace(good, "2026-10-03T02:00:00Z", "yesterday", 1), 400, "bad_type"},
 		{"time as number", strings.Replace(good, `"2026-10-03T02:00:00Z"`, "1790992800", 1), 400, "bad_type"},
 		{"time of another era", strings.Replace(good, "2026", "0001", 1), 422, "invalid_callback"},
+		{"time of the year 10000 in UTC", strings.Replace(good, "2026-10-03T02:00:00Z", "9999-12-31T23:59:59-23:59", 1), 422, "invalid_callback"},
+		{"time of the year 1969 in UTC", strings.Replace(good, "2026-10-03T02:00:00Z", "1970-01-01T00:00:00+14:00", 1), 422, "invalid_callback"},
 		{"over 1 MiB", good + strings.Repeat(" ", 1<<20), 413, "body_too_large"},
 	} {
 		if r := s.callback(t, "msg_1", c.body); r.status != c.status || r.code() != c.code {
@@ -180,5 +182,56 @@ func TestFieldsThatTheProviderAddsAreIgnored(t *testing.T) {
 	}
 	if got, want := s.get(t, o.OrderID).Payments[0].At, testTime; !got.Equal(want) {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// The provider would repeat for ever what is refused for a field that nobody needs.
+func TestNullInAFieldThatATypeDoesNotNeedCountsAsAbsent(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	for i, field := range []string{`"refund_id":null`, `"refund_id":7`, `"refund_id":"` + strings.Repeat("r", 201) + `"`} {
+		o := s.placed(t)
+		body := fmt.Sprintf(`{"type":"payment.succeeded","timestamp":"2026-10-03T02:00:00Z","data":{"payment_id":"pay_%d","order_id":%q,"amount":49900,"currency":"CNY",%s}}`,
+			i, o.OrderID, field)
+		if r := s.callback(t, fmt.Sprintf("msg_%d", i), body); r.result() != applied() {
+			t.Errorf("%.20s: got %s, want applied", field, r)
+		}
+	}
+}
+
+// What is signed may be about money, whatever it looks like: a person has to see it.
+func TestCallbackOfAnUnknownTypeIsKeptHoweverItLooks(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	o := s.placed(t)
+	disputed := func(amount string) string {
+		return fmt.Sprintf(`{"type":"payment.disputed","timestamp":"2026-10-03T02:00:00Z","data":{"order_id":%q,"payment_id":"pay_1","amount":%s,"currency":"CNY"}}`,
+			o.OrderID, amount)
+	}
+	for i, body := range []string{
+		disputed(`"19.99"`), disputed("19.99"), disputed("null"), disputed("1999"),
+		`{"type":"payout.done","timestamp":"2026-10-03T02:00:00Z","data":{"order_id":null}}`,
+		`{"type":"ping","timestamp":"2026-10-03T02:00:00Z","data":{}}`,
+		`{"type":"ping","timestamp":"2026-10-03T02:00:00Z","data":[]}`,
+		`{"type":"ping","timestamp":"2026-10-03T02:00:00Z","data":null}`,
+		`{"type":"ping","timestamp":"2026-10-03T02:00:00Z"}`,
+		`{"type":"ping"}`,
+		`{"type":"ping","timestamp":1790992800}`,
+		`{"type":"ping","timestamp":"9999-12-31T23:59:59-23:59"}`,
+		`{"type":"ping","data":{"payment_id":"` + strings.Repeat("p", 5000) + `"}}`,
+	} {
+		for range 2 { // and a repetition gets the same answer
+			if r := s.callback(t, fmt.Sprintf("msg_%d", i), body); r.result() != kept(ReasonUnknownType) || r.status != 202 {
+				t.Errorf("%.80s: got %s, want 202 kept %s", body, r, ReasonUnknownType)
+			}
+		}
+	}
+	for _, e := range s.exceptions(t) {
+		if e.Reason != ReasonUnknownType || e.State != ExceptionOpen {
+			t.Errorf("got %+v, want it open for its type", e)
+		}
+	}
+	if got := s.get(t, o.OrderID); len(got.Exceptions) != 2 { // with an amount that can be read, and without
+		t.Errorf("got %d exceptions of the order, want 2", len(got.Exceptions))
 	}
 }

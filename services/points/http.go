@@ -74,15 +74,10 @@ func (s *Service) entriesPage(r *http.Request) (entriesView, error) {
 	if err != nil {
 		return entriesView{}, err
 	}
-	limit, err := httpserver.PageSize(r)
+	var before string
+	limit, err := httpserver.ReadPage(r, cursorList, &before)
 	if err != nil {
 		return entriesView{}, err
-	}
-	var before string
-	if given := r.URL.Query().Get("cursor"); given != "" {
-		if err := httpserver.DecodeCursor(cursorList, given, &before); err != nil {
-			return entriesView{}, err
-		}
 	}
 	entries, next, err := s.Entries(r.Context(), userID, before, limit)
 	if err != nil {

@@ -174,6 +174,7 @@ func TestWhatIsNotAnOrderEventBecomesADeadLetter(t *testing.T) {
 		{"a negative total", "bad_data", withData(`{"order_id":"` + good + `","user_id":"u1","items":[{"sku":"A","titles":{}}],"total":{"amount":-1,"currency":"CNY","exponent":2},"created_at":"2026-10-03T02:00:00Z"}`)},
 		{"an amount with a fraction", "bad_data", withData(`{"order_id":"` + good + `","user_id":"u1","items":[{"sku":"A","titles":{}}],"total":{"amount":1.5,"currency":"CNY","exponent":2},"created_at":"2026-10-03T02:00:00Z"}`)},
 		{"nothing", "bad_data", withData(`{}`)},
+		{"a time of the year 10000 in UTC", "bad_data", withData(`{"order_id":"` + good + `","user_id":"u1","items":[{"sku":"A","titles":{}}],"total":{"amount":1,"currency":"CNY","exponent":2},"created_at":"9999-12-31T23:59:59-23:59"}`)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -2,7 +2,6 @@ package search
 
 import (
 	"net/http"
-	"net/url"
 	"regexp"
 	"strings"
 	"time"
@@ -69,24 +68,12 @@ var userIDPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 // readQuery reads the parameters. Everything that is not understood is
 // refused: a misspelt user_id that was skipped would list everybody's orders.
 func readQuery(r *http.Request) (Query, error) {
-	params, err := url.ParseQuery(r.URL.RawQuery)
+	params, err := httpserver.ReadQuery(r, "q", "user_id", "state", "cursor", "limit")
 	if err != nil {
-		return Query{}, badRequest("bad_query_string", "the query string is not properly escaped")
-	}
-	for name, values := range params {
-		switch name {
-		case "q", "user_id", "state", "cursor", "limit":
-		default:
-			return Query{}, badRequest("unknown_parameter", "the parameters are q, user_id, state, cursor and limit")
-		}
-		if len(values) > 1 {
-			return Query{}, badRequest("repeated_parameter", "each parameter may be given once")
-		}
+		return Query{}, err
 	}
 	q := Query{Text: strings.TrimSpace(params.Get("q")), UserID: params.Get("user_id"), State: State(params.Get("state"))}
 	switch {
-	case !utf8.ValidString(q.Text) || strings.ContainsRune(q.Text, 0):
-		return Query{}, badRequest("bad_text", "q must be UTF-8 text without U+0000")
 	case utf8.RuneCountInString(q.Text) > maxQueryLength:
 		return Query{}, badRequest("query_too_long", "q may have 200 characters")
 	case q.UserID != "" && !userIDPattern.MatchString(q.UserID):
@@ -111,7 +98,7 @@ func readQuery(r *http.Request) (Query, error) {
 // valid reports whether the database can hold the position: a cursor is
 // nothing that a client should make up, but it can.
 func (p Position) valid() bool {
-	year := p.CreatedAt.Year()
+	year := p.CreatedAt.UTC().Year()
 	return 1 <= year && year <= 9999 && p.OrderID != "" && len(p.OrderID) <= maxIDBytes
 }
 

@@ -134,7 +134,7 @@ func TestWhatIsNotUnderstoodIsRefusedAndNotSkipped(t *testing.T) {
 		{"limit=101", "bad_limit"},
 		{"limit=ten", "bad_limit"},
 		{"cursor=x", "bad_cursor"},
-		{"cursor=%ff%00", "bad_cursor"},
+		{"cursor=%ff%00", "bad_text"},
 		{"cursor=" + foreign, "bad_cursor"},
 		{"cursor=" + impossible, "bad_cursor"},
 		{"cursor=bnVsbA", "bad_cursor"}, // null

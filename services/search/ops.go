@@ -11,6 +11,7 @@ import (
 
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/opsapi"
+	"orderpaid/platform/strictjson"
 )
 
 // What operators see of this service beside its messaging. It states nothing,
@@ -87,8 +88,8 @@ func (s *Service) effects(ctx context.Context, w opsapi.Window) ([]opsapi.Effect
 	if w.After == "" {
 		after, err = w.Since, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read cursor: %w", err)
+	if err != nil || !strictjson.Storable(after) {
+		return nil, opsapi.ErrBadCursor
 	}
 	docs, err := s.documents(ctx, ` AND created_at >= @since AND created_at < @until AND (created_at, order_id) > (@after::timestamptz, @id::text)
  ORDER BY created_at, order_id LIMIT @limit`, pgx.StrictNamedArgs{"since": w.Since, "until": w.Until, "after": after, "id": id, "limit": w.Limit})

@@ -24,7 +24,7 @@ func TestEveryStatementFitsTheSchema(t *testing.T) {
 		"sqlAnalyze": sqlAnalyze, "sqlBeginRebuild": sqlBeginRebuild, "sqlForgetProgress": sqlForgetProgress, "sqlForgetInbox": sqlForgetInbox,
 		"sqlDiscardFailures": sqlDiscardFailures, "sqlEmptySlot0": sqlEmptySlot0, "sqlEmptySlot1": sqlEmptySlot1,
 		"sqlMayRebuild": sqlMayRebuild, "sqlBehind": sqlBehind, "sqlCarryOver": sqlCarryOver,
-		"sqlPause": sqlPause, "sqlResume": sqlResume, "sqlStillPaused": sqlStillPaused,
+		"sqlPause": sqlPause, "sqlKeepPause": sqlKeepPause, "sqlResume": sqlResume, "sqlStillPaused": sqlStillPaused,
 		"sqlHandOverProgress": sqlHandOverProgress, "sqlHandOverInbox": sqlHandOverInbox,
 		"sqlResolveFailures": sqlResolveFailures, "sqlHandOverFailures": sqlHandOverFailures, "sqlSwitch": sqlSwitch, "sqlCountFailed": sqlCountFailed, "sqlLiveSlot": sqlLiveSlot,
 	}

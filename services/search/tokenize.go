@@ -136,6 +136,7 @@ type cutter struct {
 	tokens []token
 	next   int // position
 	word   []byte
+	kind   alphabet // of the last letter or digit of the word
 	run    []string // characters, each with its marks
 }
 
@@ -146,6 +147,11 @@ func (c *cutter) add(r rune) {
 		c.run = append(c.run, string(r))
 	case spaced:
 		c.flushRun()
+		kind := alphabetOf(r)
+		if c.kind == digits && kind == foreign || c.kind == foreign && kind == digits {
+			c.flushWord()
+		}
+		c.kind = kind
 		c.extendWord(r)
 	case mark: // belongs to what it stands on, if it stands on anything
 		if n := len(c.run); n > 0 && len(c.run[n-1])+utf8.RuneLen(r) <= maxLexemeBytes/2 {
@@ -175,6 +181,7 @@ func (c *cutter) flushWord() {
 		c.next++
 		c.word = c.word[:0]
 	}
+	c.kind = none
 }
 
 func (c *cutter) flushRun() {
@@ -268,6 +275,31 @@ func classOf(r rune) class {
 		return unspaced
 	}
 	return separator
+}
+
+// An alphabet says what a letter or digit of a spaced script is next to.
+type alphabet int
+
+const (
+	none    alphabet = iota // the word has not begun
+	latin                   // letters of codes
+	foreign                 // all other letters
+	digits
+)
+
+// alphabetOf tells where words end that are written without a blank: a number
+// that touches a Hebrew, Arabic or Cyrillic word is one of its own, because
+// whoever looks for שלום means שלום123 too. A number in Latin letters is a part
+// of a code (A4, 38L, ord_0198…), which is one word.
+func alphabetOf(r rune) alphabet {
+	switch {
+	case unicode.Is(unicode.Latin, r):
+		return latin
+	case unicode.IsNumber(r):
+		return digits
+	default:
+		return foreign
+	}
 }
 
 // truncate cuts a text to at most n bytes, between two characters.

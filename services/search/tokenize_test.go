@@ -28,6 +28,10 @@ func TestTextIsCutTheWayItIsWritten(t *testing.T) {
 		{"a flag", "🇯🇵", "🇯 🇯🇵 🇵"},
 		{"Arabic with points, digits and tatweel", "حَقِيبَة ظـهر ٣٨ لتر", "حقيبة ظهر 38 لتر"},
 		{"Hebrew with points", "שָׁלוֹם 38", "שלום 38"},
+		{"a number that touches a Hebrew word", "שָׁלוֹם123 123שלום", "שלום 123 123 שלום"},
+		{"a number that touches an Arabic word", "حقيبة٣٨", "حقيبة 38"},
+		{"a number in a code", "A4b 38L ｘ１", "a4b 38l x1"},
+		{"a number between two scripts", "a1я2b", "a1 я 2b"},
 		{"bidirectional controls", "\u202eabc\u202c d\u200fe\u2066f\u2069", "abc def"},
 		{"German sharp s and capitals", "STRASSE straße", "strasse strasse"},
 		{"Greek final sigma", "ΣΟΦΟΣ σοφος", "σοφοσ σοφοσ"},
@@ -75,6 +79,7 @@ func TestAQueryIsPhrasesThatMustAllBeThere(t *testing.T) {
 		{"state-of-the-art", `'state' <1> 'of' <1> 'the' <1> 'art'`},
 		{"  ", ""},
 		{"!!! --", ""},
+		{"שלום123", `'שלום' <1> '123'`},
 		{`' & \ | ! ( ) :* <->`, ""},
 		{`o'neil\`, `'o' <1> 'neil'`},
 	} {
