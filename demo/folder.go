@@ -26,7 +26,7 @@ func lockFolder(dir string) (*os.File, error) {
 		holder := strings.TrimSpace(string(pid))
 		return nil, fmt.Errorf("the demo already runs here as process %s: end it with Ctrl-C there, or with kill %s, or use another checkout", holder, holder)
 	}
-	if err := file.Truncate(0); err == nil {
+	if err = file.Truncate(0); err == nil {
 		_, err = fmt.Fprintln(file, os.Getpid())
 	}
 	if err != nil {

@@ -141,10 +141,7 @@ func (c SteadyCommand) Run(ctx context.Context) error {
 	}
 	err = steady(ctx, LoadConfig{OrderURL: c.OrderURL, IssuerURL: c.SimURL, WebhookSecret: strings.TrimSpace(string(secret)),
 		Journal: filepath.Join(c.Journal, "steady.jsonl"), Rate: c.Rate, Seed: uint64(now().UnixNano())})
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
+	return stopped(ctx, err)
 }
 
 // LookCommand says where to look.
