@@ -52,7 +52,8 @@ func TestAFailingEventParksItsFollowersAndNobodyElse(t *testing.T) {
 	t.Parallel()
 	pool := newEffects(t)
 	var mended atomic.Bool
-	c := newFragile(pool, messaging.ConsumerConfig{}, func(ev messaging.Event[changed]) error {
+	cfg := messaging.ConsumerConfig{RetryDelay: time.Hour, RetryDelayMax: time.Hour, RetryBudget: 100 * time.Hour} // due only when the test says so
+	c := newFragile(pool, cfg, func(ev messaging.Event[changed]) error {
 		if ev.AggregateID == "poor" && ev.Data.N == 2 && !mended.Load() {
 			return errors.New("not yet")
 		}

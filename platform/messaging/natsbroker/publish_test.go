@@ -74,8 +74,13 @@ func requireStored(t *testing.T, s *natstest.Server, want int) {
 	}
 	ids := map[string]int{}
 	total := int(consumer.CachedInfo().NumPending)
+	stored, err := consumer.Messages() // ahead of us, and not one at a time
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stored.Stop()
 	for range total {
-		m, err := consumer.Next(jetstream.FetchContext(ctx))
+		m, err := stored.Next(jetstream.NextContext(ctx))
 		if err != nil {
 			t.Fatal(err)
 		}
