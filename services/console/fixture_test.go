@@ -87,7 +87,7 @@ func get(t *testing.T, s *Service, path string, cookies ...*http.Cookie) *httpte
 func (f fixture) confirm(t *testing.T, order string) {
 	t.Helper()
 	err := postgres.InTx(t.Context(), f.pool, func(tx pgx.Tx) error {
-		return confirm(t.Context(), tx, "search", []string{order}, []time.Time{time.Now()}, time.Now())
+		return confirm(t.Context(), tx, []opsapi.Effect{{Key: order, At: time.Now()}})
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -7,12 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/opsapi"
-	"orderpaid/platform/postgres"
 	"orderpaid/platform/process"
 )
 
@@ -98,62 +96,4 @@ func (s *Service) watchBoard(ctx context.Context) error {
 		case <-beat.C:
 		}
 	}
-}
-
-// confirmOverlap is read again each time: a row that commits late has a time
-// before that of rows that were read already.
-const confirmOverlap = 10 * time.Second
-
-// watchIndex asks search, once a second, which orders it has indexed since the
-// last time, until ctx is done. While search is away the answer is late and
-// nothing else.
-func (s *Service) watchIndex(ctx context.Context) error {
-	beat := time.NewTicker(time.Second)
-	defer beat.Stop()
-	for {
-		more, err := s.confirmIndexed(ctx)
-		for err == nil && more && ctx.Err() == nil {
-			more, err = s.confirmIndexed(ctx)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-beat.C:
-		}
-	}
-}
-
-// confirmIndexed reads one round of confirmations. It reports whether there
-// may be more at once.
-func (s *Service) confirmIndexed(ctx context.Context) (more bool, err error) {
-	since, err := confirmedSince(ctx, s.pool, "search")
-	if err != nil {
-		return false, err
-	}
-	const pages, size = 10, 500 // of one round, which is one transaction
-	w := opsapi.Window{Since: since.Add(-confirmOverlap), Limit: size}
-	var orders []string
-	var times []time.Time
-	until := since
-	for range pages {
-		page, err := s.ops["search"].Effects(ctx, w)
-		if err != nil {
-			return false, err
-		}
-		for _, effect := range page.Items {
-			until = effect.At
-			if effect.State == "PAID" && orderIDPattern.MatchString(effect.Key) {
-				orders, times = append(orders, effect.Key), append(times, effect.At)
-			}
-		}
-		if more = page.Next != ""; !more {
-			break
-		}
-		w.After = page.Next
-	}
-	err = postgres.InTx(ctx, s.pool, func(tx pgx.Tx) error { return confirm(ctx, tx, "search", orders, times, until) })
-	if err != nil {
-		return false, fmt.Errorf("confirm indexed orders: %w", err)
-	}
-	return more, nil
 }
