@@ -110,9 +110,9 @@ type checker struct {
 
 // Verify waits until the shop has done what the journal entitles its client
 // to, for as long as patience lasts, and then compares everything. That
-// something differs is in the report, not an error. progress is told how many
-// checks of the databases pass so far.
-func Verify(ctx context.Context, s *Stack, journal string, patience time.Duration, progress func(pass, of int)) (*Report, error) {
+// something differs is in the report, not an error. progress is told what is
+// being waited for.
+func Verify(ctx context.Context, s *Stack, journal string, patience time.Duration, progress func(Progress)) (*Report, error) {
 	entries, err := ReadJournal(journal)
 	if err != nil {
 		return nil, err
@@ -120,7 +120,24 @@ func Verify(ctx context.Context, s *Stack, journal string, patience time.Duratio
 	return verify(ctx, s.Site(), entries, patience, progress)
 }
 
-func verify(ctx context.Context, site Site, entries []Entry, patience time.Duration, progress func(pass, of int)) (*Report, error) {
+// A Progress is how far a check is: so many checks of the databases pass.
+// When all do, it waits until no event is on its way, and compares everything.
+type Progress struct {
+	Pass, Of  int
+	Comparing bool
+}
+
+func (p Progress) String() string {
+	switch {
+	case p.Comparing:
+		return bar(p.Pass, p.Of) + " comparing all rows, messages and mails"
+	case p.Pass == p.Of:
+		return bar(p.Pass, p.Of) + " waiting until no event is on its way"
+	}
+	return fmt.Sprintf("%s %d of %d checks of the databases pass", bar(p.Pass, p.Of), p.Pass, p.Of)
+}
+
+func verify(ctx context.Context, site Site, entries []Entry, patience time.Duration, progress func(Progress)) (*Report, error) {
 	open, err := site.openSessions(ctx)
 	if err != nil {
 		return nil, err
@@ -145,7 +162,7 @@ func verify(ctx context.Context, site Site, entries []Entry, patience time.Durat
 
 // await looks into the databases until nothing differs any more and nothing is
 // under way, or the deadline has passed.
-func (c *checker) await(ctx context.Context, deadline time.Time, progress func(pass, of int)) error {
+func (c *checker) await(ctx context.Context, deadline time.Time, progress func(Progress)) error {
 	poll := time.NewTicker(500 * time.Millisecond)
 	defer poll.Stop()
 	for {
@@ -160,7 +177,7 @@ func (c *checker) await(ctx context.Context, deadline time.Time, progress func(p
 				pass++
 			}
 		}
-		progress(pass, len(results))
+		progress(Progress{Pass: pass, Of: len(results)})
 		done := pass == len(results)
 		if done {
 			if done, err = c.site.quiet(ctx); err != nil {
@@ -168,6 +185,7 @@ func (c *checker) await(ctx context.Context, deadline time.Time, progress func(p
 			}
 		}
 		if done || time.Now().After(deadline) {
+			progress(Progress{Pass: pass, Of: len(results), Comparing: true})
 			return nil
 		}
 		select {

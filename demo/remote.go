@@ -72,7 +72,7 @@ func (c CheckCommand) Run(ctx context.Context, out io.Writer) error {
 		}
 		entries = append(entries, renumbered(more, n)...)
 	}
-	report, err := verify(ctx, site, entries, 2*time.Minute, func(int, int) {})
+	report, err := verify(ctx, site, entries, 2*time.Minute, func(Progress) {})
 	if err != nil {
 		return err
 	}

@@ -25,8 +25,11 @@ func (r *run) check(ctx context.Context) error {
 		return err
 	}
 
-	report, err := Verify(ctx, r.stack, cfg.Journal, r.patience(), func(pass, of int) {
-		r.screen.show(fmt.Sprintf("%s %d of %d checks of the databases pass", bar(pass, of), pass, of))
+	report, err := Verify(ctx, r.stack, cfg.Journal, r.patience(), func(p Progress) {
+		if p.Comparing {
+			r.screen.keep() // it is told at once: the comparison reads everything, and says nothing meanwhile
+		}
+		r.screen.show(p.String())
 	})
 	if err != nil {
 		return err

@@ -251,7 +251,7 @@ const mailsOnTheirWay = 8
 
 func verify(t *testing.T, shop *demo.Stack, journal string, patience time.Duration) *demo.Report {
 	t.Helper()
-	report, err := demo.Verify(t.Context(), shop, journal, patience, func(int, int) {})
+	report, err := demo.Verify(t.Context(), shop, journal, patience, func(demo.Progress) {})
 	if err != nil {
 		t.Fatal(err)
 	}
