@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/nats-io/nkeys"
+
+	"orderpaid/platform/opsapi"
 )
 
 // SecretsCommand makes every secret of a shop in containers: passwords, key
@@ -124,20 +126,33 @@ func (w *secretWriter) webhook() {
 }
 
 // operators makes the tokens of the ops APIs: of two people, because a large
-// replay needs a second one, and of the services among themselves.
+// replay needs a second one, and of each service, to ask the others. Services
+// know all of them by their hashes: one that was taken over can act as itself
+// and as nobody else. Only the demo's console holds people's tokens, because
+// there one click makes everybody Alice or Bob.
 func (w *secretWriter) operators() {
-	alice, bob, viewer, peer := rand.Text(), rand.Text(), rand.Text(), rand.Text()
-	bearers := fmt.Sprintf("alice:operator:%s\nbob:approver:%s\nviewer:viewer:%s\nservices:peer:%s\n", alice, bob, viewer, peer)
+	alice, bob, viewer := rand.Text(), rand.Text(), rand.Text()
+	bearers := hashedBearer("alice", opsapi.Operator, alice) + hashedBearer("bob", opsapi.Approver, bob) + hashedBearer("viewer", opsapi.Viewer, viewer)
+	shows := map[string]string{"console": viewer} // it looks, for whoever has not signed in
+	for _, process := range secretOperated {
+		if process != "console" {
+			shows[process] = rand.Text()
+			bearers += hashedBearer(process, opsapi.Peer, shows[process])
+		}
+	}
 	for _, process := range secretOperated {
 		key := make([]byte, 32)
 		rand.Read(key) // never fails
 		w.write(process+"/ops-tokens", bearers)
-		w.write(process+"/ops-peer", peer+"\n")
+		w.write(process+"/ops-peer", shows[process]+"\n")
 		w.write(process+"/payload-keys", "first:"+base64.StdEncoding.EncodeToString(key)+"\n")
 	}
-	w.write("console/ops-peer", viewer+"\n") // it looks, for whoever has not signed in
 	w.write("console/demo-actors", "alice:operator:"+alice+" bob:approver:"+bob+"\n")
 	w.write("check/ops-alice", alice+"\n")
 	w.write("check/ops-bob", bob+"\n")
 	w.write("check/ops-viewer", viewer+"\n")
+}
+
+func hashedBearer(name string, role opsapi.Role, token string) string {
+	return fmt.Sprintf("%s:%s:%s\n", name, role, opsapi.HashedToken(token))
 }

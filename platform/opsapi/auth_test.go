@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"orderpaid/platform/auth/authtest"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/opsapi"
 )
@@ -35,6 +36,16 @@ var mayUse = map[string][]string{
 func TestEveryRouteIsForItsRoleAndNobodyElse(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, opsapi.Config{}, messaging.ConsumerConfig{})
+	issuer := authtest.New(t)
+	service := issuer.Claims("console")
+	service["scope"] = "customers"
+	bearers := map[string]string{
+		"nobody": "", "a stranger": "stranger-stranger-stranger", "viewer": viewer, "alice": alice, "bob": bob, "peer": peer,
+		// Good tokens of the other door: neither a customer nor who acts for customers has anything to do here.
+		"a customer": issuer.Sign(t, issuer.Claims("u-1")), "a service that acts for customers": issuer.Sign(t, service),
+		// Who has read the list of those who may holds nothing that opens.
+		"a hash": opsapi.HashedToken(hashed),
+	}
 	for _, route := range routes(t, b.api) {
 		role, known := allowed[route]
 		if !known {
@@ -43,7 +54,7 @@ func TestEveryRouteIsForItsRoleAndNobodyElse(t *testing.T) {
 		}
 		method, path, _ := strings.Cut(route, " ")
 		path = strings.ReplaceAll(path, "{id}", "1")
-		for who, token := range map[string]string{"nobody": "", "a stranger": "stranger-stranger-stranger", "viewer": viewer, "alice": alice, "bob": bob, "peer": peer} {
+		for who, token := range bearers {
 			status, body := b.ask(t, token, method, path, "{}")
 			let := status != http.StatusUnauthorized && status != http.StatusForbidden
 			want := false
@@ -57,6 +68,19 @@ func TestEveryRouteIsForItsRoleAndNobodyElse(t *testing.T) {
 				t.Errorf("%s without a token: got %d, want 401", route, status)
 			}
 		}
+	}
+}
+
+// The list of a service may hold hashes only, so that it cannot act as those
+// whom it lets in.
+func TestAHashLetsInTheBearerOfItsToken(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, opsapi.Config{}, messaging.ConsumerConfig{})
+	if status, body := b.ask(t, hashed, "GET", "/ops/backlog", ""); status != http.StatusOK {
+		t.Errorf("its token: got %d %s, want 200", status, body)
+	}
+	if status, body := b.ask(t, opsapi.HashedToken(hashed), "GET", "/ops/backlog", ""); status != http.StatusUnauthorized {
+		t.Errorf("the hash itself: got %d %s, want 401", status, body)
 	}
 }
 
@@ -78,13 +102,15 @@ func TestWithoutTokensNobodyIsLetIn(t *testing.T) {
 func TestTokensThatCouldBeGuessedOrMisreadStopTheStart(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"alice:operator:short":                     "fewer than 16",
-		"alice:king:0123456789abcdef":              "none of viewer, operator, approver, peer",
-		"alice-without-a-role":                     "not name:role:token",
-		"a lice:operator:0123456789abcdef":         "not name:role:token",
-		"alice\tname:operator:0123456789abcdef":    "not name:role:token",
-		":operator:0123456789abcdef":               "not name:role:token",
-		"alice:operator:0123456789abcdef x:viewer": "token 2",
+		"alice:operator:short":                             "fewer than 16",
+		"alice:king:0123456789abcdef":                      "none of viewer, operator, approver, peer",
+		"alice-without-a-role":                             "not name:role:token",
+		"a lice:operator:0123456789abcdef":                 "not name:role:token",
+		"alice\tname:operator:0123456789abcdef":            "not name:role:token",
+		":operator:0123456789abcdef":                       "not name:role:token",
+		"alice:operator:0123456789abcdef x:viewer":         "token 2",
+		"alice:operator:sha256:0123456789abcdef":           "64 hexadecimal digits",
+		"alice:operator:sha256:" + strings.Repeat("g", 64): "64 hexadecimal digits",
 	} {
 		_, err := opsapi.ParseTokens(text)
 		if err == nil || !strings.Contains(err.Error(), want) {

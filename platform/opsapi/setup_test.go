@@ -30,8 +30,10 @@ const (
 	bob    = "bob-bob-bob-bob-bob-bob"
 	viewer = "viewer-viewer-viewer-viewer"
 	peer   = "peer-peer-peer-peer-peer"
+	hashed = "hashed-hashed-hashed-hashed" // known to the API by its hash
 
-	tokens = "alice:operator:" + alice + " bob:approver:" + bob + "\n# a remark\nviewer:viewer:" + viewer + " services:peer:" + peer
+	tokens = "alice:operator:" + alice + " bob:approver:" + bob + "\n# a remark\nviewer:viewer:" + viewer + " services:peer:" + peer +
+		" carol:viewer:sha256:7d9074940398eecd132c5b3dad1637348b1eed06267c351ad8a79a6fd4bd173c"
 )
 
 // changed is the event of these tests: the n-th change of some aggregate.

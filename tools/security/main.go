@@ -1,9 +1,10 @@
-// Command security writes the vulnerability database of Go in the form in which
-// govulncheck reads it from a disk, from the copy that go.mod pins.
+// Command security stands before and after govulncheck: it writes Go's database
+// of vulnerabilities in the form in which govulncheck reads it from a disk, from
+// the copy that go.mod pins, and says in words what was found.
 //
-//	golang.org/x/vulndb (data/osv) ──► security DIR ──► govulncheck -db file://DIR
+//	golang.org/x/vulndb (data/osv) ──► security make ──► govulncheck -db file://DIR ──► security report
 //
-// So the answer to "is a known vulnerability called?" needs no server, and is
+// So the answer to "is anything known to be vulnerable?" needs no server, and is
 // the same for everybody who has the same commit. It is as old as the pin.
 package main
 
@@ -17,19 +18,32 @@ import (
 	"time"
 )
 
+const usage = `usage: security make OSV DIR     reads the reports in OSV and makes the database in DIR
+       security report < FILE    says what "govulncheck -format json" found; 1 if a module has it, 0 if only Go's own library has`
+
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: security OSV DIR\n\nReads the reports in OSV and makes the database in DIR.")
+	var err error
+	bad := false
+	switch args := os.Args[1:]; {
+	case len(args) == 3 && args[0] == "make":
+		err = write(args[1], args[2])
+	case len(args) == 1 && args[0] == "report":
+		bad, err = report(os.Stdin, os.Stdout)
+	default:
+		fmt.Fprintln(os.Stderr, usage)
 		os.Exit(2)
 	}
-	if err := write(os.Args[1], os.Args[2]); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "security:", err)
+		os.Exit(2)
+	}
+	if bad {
 		os.Exit(1)
 	}
 }
 
-// report is what the index needs of a report.
-type report struct {
+// entry is what the index needs of a report.
+type entry struct {
 	ID       string    `json:"id"`
 	Modified time.Time `json:"modified"` // zero in the repository: its server fills it in
 	Affected []struct {
@@ -66,7 +80,7 @@ func write(osv, dir string) error {
 		if err != nil {
 			return err
 		}
-		var r report
+		var r entry
 		if err := json.Unmarshal(raw, &r); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
@@ -89,7 +103,7 @@ func write(osv, dir string) error {
 }
 
 // fixes returns the last version that fixes each module. Empty is: none.
-func (r report) fixes() map[string]string {
+func (r entry) fixes() map[string]string {
 	fixes := map[string]string{}
 	for _, affected := range r.Affected {
 		fixes[affected.Package.Name] = ""
