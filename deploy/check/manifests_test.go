@@ -6,7 +6,6 @@ package check_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -154,26 +153,6 @@ func restricted(t *testing.T, name string, pod corev1.PodSpec) {
 	}
 	if !*pod.SecurityContext.RunAsNonRoot || *pod.AutomountServiceAccountToken {
 		t.Errorf("%s runs as root or has a token of Kubernetes", name)
-	}
-}
-
-// Everything is closed first, and each pod that needs a database or the broker
-// has the label that opens the way.
-func TestPoliciesOpenOnlyWhatIsNeeded(t *testing.T) {
-	t.Parallel()
-	b := build(t)
-	all := b.policies["nothing"]
-	if all == nil || len(all.Spec.PodSelector.MatchLabels)+len(all.Spec.Ingress)+len(all.Spec.Egress) > 0 || len(all.Spec.PolicyTypes) != 2 {
-		t.Fatalf("the policy that closes everything: %+v", all)
-	}
-	for name, d := range b.deployments {
-		text := fmt.Sprint(d.Spec.Template.Spec.Containers[0].Env)
-		if strings.Contains(text, "postgres://") != (d.Spec.Template.Labels["database"] == "yes") {
-			t.Errorf("%s: its address of a database and its label disagree", name)
-		}
-		if d.Spec.Template.Labels["broker"] != "yes" {
-			t.Errorf("%s cannot reach the broker", name)
-		}
 	}
 }
 
