@@ -11,12 +11,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"orderpaid/platform/leaktest"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/messagingtest"
 	"orderpaid/platform/opsapi"
 	"orderpaid/platform/pgtest"
 	"orderpaid/platform/postgres"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // A fixture is the auditor on a database of its own.
 type fixture struct {

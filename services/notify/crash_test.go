@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orderpaid/platform/faults"
+	"orderpaid/platform/leaktest"
 	"orderpaid/platform/messaging"
 )
 
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, sendUntilKilled(context.Background()))
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	leaktest.Main(m)
 }
 
 const (

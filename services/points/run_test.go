@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"orderpaid/platform/leaktest"
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/natstest"
@@ -17,20 +16,7 @@ import (
 	"orderpaid/platform/process"
 )
 
-// Run returns when it is asked to stop, and by then everything that it has
-// started has ended: no test may leave a goroutine behind. Not the service's
-// are those of the servers that tests start, and of connections that the tests'
-// own HTTP client keeps.
-func TestMain(m *testing.M) {
-	const natsServer = "github.com/nats-io/nats-server/v2/server"
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreTopFunction(natsServer+".(*fileStore).flushStreamStateLoop"),
-		goleak.IgnoreTopFunction(natsServer+".(*msgBlock).flushLoop"),
-		goleak.IgnoreTopFunction(natsServer+"/ats.Register.func1"),
-		goleak.IgnoreAnyFunction("orderpaid/platform/pgserver.startProcess.func1"),
-		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
-		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
-}
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestAnEventOnTheStreamBecomesABalance(t *testing.T) {
 	t.Parallel()

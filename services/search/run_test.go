@@ -7,8 +7,11 @@ import (
 	"net/http"
 	"testing"
 
+	"orderpaid/platform/leaktest"
 	"orderpaid/platform/process"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // The whole service as cmd/search runs it, and a rebuild beside it.
 func TestTheServiceIndexesServesAndIsRebuilt(t *testing.T) {
