@@ -143,7 +143,6 @@ func (c *Consumer) Run(ctx context.Context) error {
 	for failures := 0; ctx.Err() == nil; {
 		err := c.place.take(ctx)
 		if err == nil {
-			c.cfg.Logger.Info("consumer is active", "replica", c.cfg.Replica)
 			err = c.consume(ctx)
 		}
 		if err == nil || ctx.Err() != nil {
@@ -191,6 +190,7 @@ func (c *Consumer) consume(ctx context.Context) error {
 	if c.lost.Swap(false) { // a new durable begins at the first event: the inbox knows what was applied
 		c.cfg.Logger.Info("the durable exists again")
 	}
+	c.cfg.Logger.Info("consumer is active", "replica", c.cfg.Replica) // not before: without a durable each retry would say so
 	if s, ok := source.(interface{ AckWait() time.Duration }); ok && s.AckWait() <= c.cfg.HandlerTimeout {
 		c.cfg.Logger.Warn("the durable delivers events again while their handler may still be at work: harmless, and work done twice",
 			"ack_wait", s.AckWait(), "handler_timeout", c.cfg.HandlerTimeout)

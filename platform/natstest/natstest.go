@@ -34,7 +34,17 @@ const startTimeout = 20 * time.Second
 // New starts a server that keeps its streams in a temporary folder of t.
 func New(t testing.TB, options ...Option) *Server {
 	t.Helper()
-	s := &Server{options: &server.Options{
+	s := &Server{options: defaults(t)}
+	for _, option := range options {
+		option(s.options)
+	}
+	s.start(t)
+	t.Cleanup(s.Stop)
+	return s
+}
+
+func defaults(t testing.TB) *server.Options {
+	return &server.Options{
 		ServerName: "natstest",
 		Host:       "127.0.0.1",
 		Port:       server.RANDOM_PORT,
@@ -46,13 +56,7 @@ func New(t testing.TB, options ...Option) *Server {
 		// Fixed, because the defaults are shares of this machine's free disk and memory.
 		JetStreamMaxStore:  16 << 30,
 		JetStreamMaxMemory: 256 << 20,
-	}}
-	for _, option := range options {
-		option(s.options)
 	}
-	s.start(t)
-	t.Cleanup(s.Stop)
-	return s
 }
 
 // URL returns the address that clients connect to; it survives a restart.
