@@ -1,7 +1,9 @@
 package deploy_test
 
 import (
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -46,6 +48,42 @@ func TestEveryRowOfTheSecurityPageIsTried(t *testing.T) {
 	}
 	if len(who) < 15 {
 		t.Errorf("read %d rows, want all", len(who))
+	}
+}
+
+// A test that was renamed must not stay behind as a promise.
+func TestEveryTestThatTheSecurityPageNamesExists(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("../docs/07-security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exists := map[string]bool{}
+	function := regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9]+)\(`)
+	err = fs.WalkDir(os.DirFS(".."), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && path != "." && strings.HasPrefix(entry.Name(), ".") {
+			return fs.SkipDir
+		}
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join("..", path))
+		for _, m := range function.FindAllStringSubmatch(string(text), -1) {
+			exists[m[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`(Test[A-Za-z0-9]+)`").FindAllStringSubmatch(string(raw), -1)
+	for _, m := range named {
+		if !exists[m[1]] {
+			t.Errorf("there is no %s", m[1])
+		}
+	}
+	if got, least := len(named), 60; got < least {
+		t.Errorf("read the names of %d tests, want %d at least", got, least)
 	}
 }
 
