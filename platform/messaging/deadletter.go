@@ -125,13 +125,13 @@ func (d *DeadLetters) List(ctx context.Context, f FailureFilter) ([]DeadLetter, 
 const sqlFailuresOf = `
 SELECT ` + deadLetterColumns + `
   FROM message_failure
- WHERE aggregate_id = nullif($1, '') OR event_id = ANY($2::uuid[]) OR replaced_by = ANY($2::uuid[])
+ WHERE aggregate_id = ANY($1::text[]) OR event_id = ANY($2::uuid[]) OR replaced_by = ANY($2::uuid[])
  ORDER BY failure_id LIMIT 1000`
 
-// Of returns the failures, settled or not, of an aggregate's events and of the
-// events given, with what corrections have replaced.
-func (d *DeadLetters) Of(ctx context.Context, aggregateID string, events ...uuid.UUID) ([]DeadLetter, error) {
-	rows, err := d.pool.Query(ctx, sqlFailuresOf, aggregateID, events)
+// Of returns the failures, settled or not, of these aggregates' events and of
+// the events given, with what corrections have replaced.
+func (d *DeadLetters) Of(ctx context.Context, aggregateIDs []string, events ...uuid.UUID) ([]DeadLetter, error) {
+	rows, err := d.pool.Query(ctx, sqlFailuresOf, aggregateIDs, events)
 	if err != nil {
 		return nil, fmt.Errorf("read failures: %w", err)
 	}

@@ -80,9 +80,9 @@ SELECT event_id, id, kind, aggregate_type, aggregate_id, aggregate_version, subj
        stream, stream_seq, duplicate, published_at, published_by
   FROM message_outbox_state`
 
-// Staged returns the facts about one aggregate, in order, at most 1000.
-func (h *History) Staged(ctx context.Context, aggregateID string) ([]StagedEvent, error) {
-	return h.staged(ctx, ` WHERE aggregate_id = $1 ORDER BY id LIMIT 1000`, aggregateID)
+// Staged returns the facts about these aggregates, in order, at most 1000.
+func (h *History) Staged(ctx context.Context, aggregateIDs ...string) ([]StagedEvent, error) {
+	return h.staged(ctx, ` WHERE aggregate_id = ANY($1::text[]) ORDER BY id LIMIT 1000`, aggregateIDs)
 }
 
 // StagedEventByID returns one fact, or none.
@@ -172,13 +172,13 @@ SELECT i.consumer, i.event_id, i.aggregate_id, i.processed_at, i.result
   FROM consumer_lease l
   JOIN message_inbox i ON i.consumer = l.consumer AND i.event_id = ANY($1::uuid[])
  UNION
-SELECT consumer, event_id, aggregate_id, processed_at, result FROM message_inbox WHERE aggregate_id = $2
+SELECT consumer, event_id, aggregate_id, processed_at, result FROM message_inbox WHERE aggregate_id = ANY($2::text[])
  ORDER BY processed_at LIMIT 10000`
 
 // Seen returns what this database's consumers have done with the events given,
-// and with all others of the aggregate.
-func (h *History) Seen(ctx context.Context, aggregateID string, events ...uuid.UUID) ([]SeenEvent, error) {
-	rows, err := h.pool.Query(ctx, sqlSeen, events, aggregateID)
+// and with all others of the aggregates.
+func (h *History) Seen(ctx context.Context, aggregateIDs []string, events ...uuid.UUID) ([]SeenEvent, error) {
+	rows, err := h.pool.Query(ctx, sqlSeen, events, aggregateIDs)
 	if err != nil {
 		return nil, fmt.Errorf("read inbox: %w", err)
 	}

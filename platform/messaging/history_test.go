@@ -62,7 +62,7 @@ func TestTheHistoryTellsWhereEachEventIs(t *testing.T) {
 		t.Fatalf("got %d payloads, %v", len(payloads), err)
 	}
 	messagingtest.Deliver(t, newWriter(t, pool, "writer"), payloads...)
-	seen, err := history.Seen(t.Context(), "", staged[0].EventID)
+	seen, err := history.Seen(t.Context(), nil, staged[0].EventID)
 	if err != nil || len(seen) != 1 || seen[0].Consumer != "writer" || seen[0].Result != "applied" {
 		t.Errorf("got %+v, %v", seen, err)
 	}

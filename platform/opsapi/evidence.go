@@ -55,10 +55,8 @@ func (a *API) collect(ctx context.Context, e *Evidence, key string) error {
 	if event != uuid.Nil && len(e.Keys) == 0 { // a consumer's inbox knows what the event is about, though nothing came of it
 		e.Keys = appendNew(e.Keys, aggregates...)
 	}
-	for _, aggregate := range aggregates {
-		if err := a.collectAggregate(ctx, e, aggregate); err != nil {
-			return err
-		}
+	if err := a.collectEvents(ctx, e, aggregates); err != nil {
+		return err
 	}
 	return a.collectActions(ctx, e, event)
 }
@@ -91,21 +89,20 @@ func (a *API) aggregatesOf(ctx context.Context, event uuid.UUID) ([]string, erro
 	return ids, nil
 }
 
-func (a *API) collectAggregate(ctx context.Context, e *Evidence, aggregate string) error {
-	staged, err := a.history.Staged(ctx, aggregate)
-	if err != nil {
+// collectEvents asks for all aggregates at once: an order that was refunded in
+// many parts has as many entries in the ledger, each an aggregate of its own.
+func (a *API) collectEvents(ctx context.Context, e *Evidence, aggregates []string) (err error) {
+	if len(aggregates) == 0 {
+		return nil
+	}
+	if e.Staged, err = a.history.Staged(ctx, aggregates...); err != nil {
 		return err
 	}
-	seen, err := a.history.Seen(ctx, aggregate)
-	if err != nil {
+	if e.Seen, err = a.history.Seen(ctx, aggregates); err != nil {
 		return err
 	}
-	failures, err := a.desk.Of(ctx, aggregate)
-	if err != nil {
-		return err
-	}
-	e.Staged, e.Seen, e.Failures = append(e.Staged, staged...), append(e.Seen, seen...), append(e.Failures, failures...)
-	return nil
+	e.Failures, err = a.desk.Of(ctx, aggregates)
+	return err
 }
 
 const sqlReplayedEvents = `

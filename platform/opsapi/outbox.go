@@ -183,11 +183,15 @@ func (a *API) inbox(_ http.ResponseWriter, r *http.Request) (any, error) {
 	case aggregate == "" && event == uuid.Nil:
 		return nil, badRequest("filter_missing", "name an aggregate_id or an event_id")
 	}
+	var aggregates []string
+	if aggregate != "" {
+		aggregates = append(aggregates, aggregate)
+	}
 	var events []uuid.UUID
 	if event != uuid.Nil {
 		events = append(events, event)
 	}
-	seen, err := a.history.Seen(r.Context(), aggregate, events...)
+	seen, err := a.history.Seen(r.Context(), aggregates, events...)
 	if err != nil {
 		return nil, err
 	}
@@ -200,12 +204,12 @@ func (a *API) inboxLookup(w http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, err
 	}
 	found := InboxFound{Seen: []messaging.SeenEvent{}, Failures: []messaging.DeadLetter{}}
-	seen, err := a.history.Seen(r.Context(), "", asked.EventIDs...)
+	seen, err := a.history.Seen(r.Context(), nil, asked.EventIDs...)
 	if err != nil {
 		return nil, err
 	}
 	found.Seen = append(found.Seen, seen...)
-	failures, err := a.desk.Of(r.Context(), "", asked.EventIDs...)
+	failures, err := a.desk.Of(r.Context(), nil, asked.EventIDs...)
 	found.Failures = append(found.Failures, failures...)
 	return found, err
 }
