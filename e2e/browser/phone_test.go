@@ -35,7 +35,7 @@ func everyPageFitsAPhone(t *testing.T, shop *demo.Stack, order string) {
 		v.requireFits()
 	}
 	v.click("button[value=alice]")
-	for _, path := range []string{"/operate/", "/operate/?state=resolved", "/operate/replays", "/operate/reconcile?window=15m", "/operate/actions"} {
+	for _, path := range []string{"/operate/", "/operate/?state=resolved", "/operate/desk", "/operate/desk?state=settled", "/operate/replays", "/operate/reconcile?window=15m", "/operate/actions"} {
 		v.open(path)
 		v.requireFits()
 	}

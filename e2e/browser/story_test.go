@@ -1,9 +1,12 @@
 package browser
 
 import (
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
+
+	"orderpaid/demo"
 )
 
 // The path that a person takes who has never seen the shop: buy, break, watch,
@@ -15,12 +18,13 @@ func TestAPersonBuysBreaksHealsAndLearnsWhy(t *testing.T) {
 
 	first := buysAndIsCredited(v)
 	findsTheOrder(v, first)
-	paysTwice(v)
+	twice := paysTwice(v)
 	waiting := breaksTheRelays(v)
 	asksWhy(v, waiting)
 	heals(v, waiting)
 	duplicatesEverything(v)
 	mendsADeadLetter(v)
+	decides(v, shop, twice)
 	replays(v, first)
 	reconciles(v)
 	changesLanguage(v)
@@ -89,8 +93,8 @@ func findsTheOrder(v *visit, order string) {
 }
 
 // paysTwice pays one order with two payments: one counts.
-func paysTwice(v *visit) {
-	order := buy(v)
+func paysTwice(v *visit) (order string) {
+	order = buy(v)
 	v.click("button[value=twice]")
 	v.waitFor("points and mail are done", bothDone("done"))
 	// The page has stopped to follow an order that is done, and the provider may
@@ -100,6 +104,7 @@ func paysTwice(v *visit) {
 	v.waitFor("a verdict", "document.querySelector('#verdict')")
 	v.open("/live")
 	requireNothingWrong(v)
+	return order
 }
 
 // requireNothingWrong fails the test if anything is lost or duplicated.
@@ -191,6 +196,59 @@ func mendsADeadLetter(v *visit) {
 	requireNothingWrong(v)
 }
 
+// decides settles the second payment of an order, and a mail of another one: it
+// arrived twice under one Message-ID, and the server never said so.
+func decides(v *visit, shop *demo.Stack, twice string) {
+	mailServerHangsUp(v.t, shop, true)
+	buy(v)
+	v.click("button[value=once]")
+	v.openUntil("/operate/desk", "a payment and a mail wait", "document.querySelector('.exception') && document.querySelector('.doubt')")
+	mailServerHangsUp(v.t, shop, false)
+	v.picture("to-decide")
+	v.unfold(".doubt summary")
+	v.enter(".doubt input[name=reason]", "it is in the log")
+	v.click(".doubt button[value=happened]")
+	v.waitFor("no mail is in doubt", "document.querySelector('.exception') && !document.querySelector('.doubt')")
+	v.click(".exception a")
+	v.waitFor("the payment, and of which order", "document.querySelector('.facts').innerHTML.includes('"+twice+"')")
+	v.enter(".stack input[name=reason]", "paid back by hand")
+	v.click(".stack button")
+	v.waitFor("who settled it and why", "/alice.*settled.*paid back by hand/.test(document.querySelector('.log')?.innerText)")
+	v.open("/operate/actions")
+	for _, reason := range []string{"paid back by hand", "it is in the log"} {
+		if !strings.Contains(v.text(".log"), reason) {
+			v.t.Errorf("the audit log does not say %q", reason)
+		}
+	}
+	v.open("/operate/desk")
+	v.waitFor("nothing waits", "document.querySelector('main .empty')")
+	v.open("/live")
+	v.waitFor("the mail counts as sent", "document.querySelector('#b-mailed').innerText == document.querySelector('#b-paid').innerText")
+	requireNothingWrong(v) // two copies of one mail are no second mail
+}
+
+// mailServerHangsUp makes the mail server take every mail and never say so.
+func mailServerHangsUp(t *testing.T, shop *demo.Stack, yes bool) {
+	t.Helper()
+	faults := `{"faults":[]}`
+	if yes {
+		faults = `{"faults":[{"kind":"drop","keep":true}]}`
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, shop.URL["sim"]+"/faults", strings.NewReader(faults))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		t.Fatalf("break the mail server: %s", resp.Status)
+	}
+}
+
 // replays brings an order's events to the points service again: no effect.
 func replays(v *visit, order string) {
 	v.open("/operate/replays")
@@ -218,4 +276,6 @@ func changesLanguage(v *visit) {
 	v.click("button[value=zh]")
 	v.waitFor("the board in Chinese", "document.documentElement.lang == 'zh' && /已付款/.test(document.querySelector('.board').innerText)")
 	v.picture("live-zh")
+	v.open("/operate/desk?state=settled")
+	v.waitFor("why the payment was kept, in Chinese", "/订单的第二笔付款/.test(document.querySelector('main').innerText)")
 }

@@ -68,7 +68,7 @@ func TestPagesHaveNoInlineScriptOrStyleAndAskNobodyElse(t *testing.T) {
 func TestOperatorsMustSignIn(t *testing.T) {
 	t.Parallel()
 	s := newPages(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a service was asked") }))
-	for _, path := range []string{"/operate/", "/operate/replays", "/operate/reconcile", "/operate/actions", "/operate/dead-letters/points/1", "/live", "/why?key=x"} {
+	for _, path := range []string{"/operate/", "/operate/desk", "/operate/exceptions/order/1", "/operate/replays", "/operate/reconcile", "/operate/actions", "/operate/dead-letters/points/1", "/live", "/why?key=x"} {
 		if got := get(t, s, path).Code; got != http.StatusUnauthorized {
 			t.Errorf("%s: got %d, want 401", path, got)
 		}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"time"
 
 	"go.opentelemetry.io/otel"
 
@@ -23,6 +24,11 @@ type Config struct {
 	NotifyURL string `name:"notify-url" env:"NOTIFY_URL" default:"http://127.0.0.1:8082" placeholder:"URL" help:"The notify service. Defaults to http://127.0.0.1:8082."`
 	SearchURL string `name:"search-url" env:"SEARCH_URL" default:"http://127.0.0.1:8083" placeholder:"URL" help:"The search service. Defaults to http://127.0.0.1:8083."`
 	SimURL    string `name:"sim-url" env:"SIM_URL" placeholder:"URL" help:"The payment provider and mail server of a demo. Empty: the shop's pages take no payments."`
+
+	ReconcileEvery    time.Duration `name:"reconcile-every" env:"RECONCILE_EVERY" default:"0s" help:"How often this process compares everything with everything and exports what it finds as metrics. 0: never. Defaults to 0."`
+	ReconcileWindow   time.Duration `name:"reconcile-window" env:"RECONCILE_WINDOW" default:"1h" help:"How far back each of these runs looks. Much longer than their distance, so that an event that is committed late is found by the next one. Defaults to 1h."`
+	ReconcileInFlight time.Duration `name:"reconcile-in-flight" env:"RECONCILE_IN_FLIGHT" default:"1m" help:"How long an event may be on its way before these runs call it a difference. Defaults to 1m."`
+	ReconcileSample   int           `name:"reconcile-sample" env:"RECONCILE_SAMPLE" default:"100" help:"The percentage of the orders that they look at, always the same ones. Defaults to 100."`
 
 	TokenURL     process.Secret `name:"token-url" env:"TOKEN_URL" placeholder:"URL" help:"Where this service gets the token with which it acts for customers. Empty: the others ask for none."`
 	PublicView   bool           `name:"public-view" env:"PUBLIC_VIEW" help:"Show Live and Why to who has not signed in. For demos."`
@@ -50,6 +56,19 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer func() { _ = observed.Unregister() }() // it never fails
+	watchers := []func(context.Context) error{console.watchBoard, console.watchIndex}
+	if cfg.ReconcileEvery != 0 {
+		comparer, err := newComparer(base.Broker, cfg)
+		if err != nil {
+			return err
+		}
+		compared, err := comparer.observe(otel.GetMeterProvider())
+		if err != nil {
+			return err
+		}
+		defer func() { _ = compared.Unregister() }() // it never fails
+		watchers = append(watchers, comparer.watch)
+	}
 	ended := make(chan struct{})
 	console.done = ended
 	endStreams := func(ctx context.Context) error { // pages that are being updated would hold up the stop
@@ -57,7 +76,7 @@ func Run(ctx context.Context, cfg Config) error {
 		close(ended)
 		return nil
 	}
-	return base.Run(ctx, console.Handler(), consumer, opsapi.Own{EffectsOf: console.effectsOf}, console.watchBoard, console.watchIndex, endStreams)
+	return base.Run(ctx, console.Handler(), consumer, opsapi.Own{EffectsOf: console.effectsOf}, append(watchers, endStreams)...)
 }
 
 // Subscriptions returns what the service reads, for whoever owns the topology.

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -90,4 +91,31 @@ func one(yes bool) int64 {
 		return 1
 	}
 	return 0
+}
+
+// observe exports what the reconciliation has found until it is unregistered.
+func (c *comparer) observe(provider metric.MeterProvider) (metric.Registration, error) {
+	meter := provider.Meter(scope)
+	age, err := meter.Float64ObservableGauge("shop_reconcile_age", metric.WithUnit("s"),
+		metric.WithDescription("Since a reconciliation last looked at everything, or since the process began."))
+	if err != nil {
+		return nil, err
+	}
+	findings, err := meter.Int64ObservableGauge("shop_reconcile_findings",
+		metric.WithDescription("Differences that the last reconciliation found, by check and by the service whose they are."))
+	if err != nil {
+		return nil, err
+	}
+	return meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		last := c.last.Load()
+		since := last.complete
+		if since.IsZero() {
+			since = c.began
+		}
+		o.ObserveFloat64(age, time.Since(since).Seconds())
+		for d, n := range last.findings {
+			o.ObserveInt64(findings, n, metric.WithAttributes(attribute.String("check", d.check), attribute.String("service", d.service)))
+		}
+		return nil
+	}, age, findings)
 }

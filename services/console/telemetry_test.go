@@ -1,13 +1,16 @@
 package console
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"orderpaid/operator"
 	"orderpaid/platform/messaging/natsbroker"
+	"orderpaid/platform/opsapi"
 )
 
 // What one server alone never shows: a replica of the stream that is behind.
@@ -46,4 +49,50 @@ func exported(t *testing.T, reader *metric.ManualReader, name string) []metricda
 		}
 	}
 	return nil
+}
+
+// A service that does not answer must not look like one without differences.
+func TestWhatReconciliationFindsIsExportedUntilItIsGoneAndItsAgeGrowsWhileItIsIncomplete(t *testing.T) {
+	t.Parallel()
+	reader := metric.NewManualReader()
+	c := &comparer{began: time.Now().Add(-time.Hour)}
+	c.last.Store(&comparison{})
+	observed, err := c.observe(metric.NewMeterProvider(metric.WithReader(reader)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = observed.Unregister() }() // it never fails
+	lost := operator.Finding{Check: operator.CheckLost, Service: "order"}
+	for _, run := range []struct {
+		what     string
+		report   operator.Report
+		findings int64
+		complete bool
+	}{
+		{"two are lost and a service is silent", operator.Report{Findings: []operator.Finding{lost, lost}, Silent: []operator.Silence{{Service: "points"}}}, 2, false},
+		{"one is lost", operator.Report{Findings: []operator.Finding{lost}}, 1, true},
+		{"nothing is lost any more", operator.Report{}, 0, true},
+	} {
+		c.note(run.report, time.Now())
+		if got := exported(t, reader, "shop_reconcile_findings"); len(got) != 1 || got[0].Value != run.findings {
+			t.Errorf("%s: got %v, want one series of %d", run.what, got, run.findings)
+		}
+		if got := c.last.Load().complete.IsZero(); got == run.complete {
+			t.Errorf("%s: complete is %v, want %v", run.what, !got, run.complete)
+		}
+	}
+}
+
+func TestReconciliationsThatCannotOverlapAreRefused(t *testing.T) {
+	t.Parallel()
+	peers := opsapi.Flags{OpsPeers: map[string]string{"order": "http://127.0.0.1:1"}}
+	for want, cfg := range map[string]Config{
+		"at least 1s":       {Flags: peers, ReconcileEvery: time.Millisecond, ReconcileWindow: time.Hour, ReconcileSample: 100},
+		"they must overlap": {Flags: peers, ReconcileEvery: time.Hour, ReconcileWindow: time.Hour, ReconcileSample: 100},
+		"between 1 and 100": {Flags: peers, ReconcileEvery: time.Minute, ReconcileWindow: time.Hour},
+	} {
+		if _, err := newComparer(nil, cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
 }

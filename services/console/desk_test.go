@@ -1,0 +1,117 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"orderpaid/platform/opsapi"
+)
+
+// neighbours has one payment that waits, of the order service, and one mail, of
+// the notify service; it keeps what it is told. All services are one server
+// here, so each of them has both.
+type neighbours struct {
+	told  []string
+	wrong int // the status with which it refuses; 0: it does not
+}
+
+func (n *neighbours) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if n.wrong != 0 && r.Method == http.MethodPost {
+		w.WriteHeader(n.wrong)
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": n.wrong, "code": "forbidden", "detail": "a viewer may only look"})
+		return
+	}
+	waiting := opsapi.Exception{ExceptionID: 12, State: "open", Reason: "second_payment", Says: "the order has payment pay_1", Kind: "payment.succeeded",
+		Key: newOrder(), About: map[string]string{"amount": "19.90 CNY", "payment_id": "pay_2"}, Occurrences: 3, LastSeenAt: time.Now()}
+	var answer any = map[string]any{"changed": 1}
+	switch {
+	case r.Method == http.MethodPost:
+		var body map[string]any
+		_ = json.NewDecoder(r.Body).Decode(&body) // the test looks at what is left of it
+		raw, _ := json.Marshal(body)
+		n.told = append(n.told, r.URL.Path+" "+string(raw)+" "+r.Header.Get("Authorization"))
+	case r.URL.Path == "/ops/exceptions":
+		answer = map[string]any{"items": []any{waiting}}
+	case r.URL.Path == "/ops/exceptions/12":
+		answer = opsapi.ExceptionDetail{Exception: waiting, Masked: json.RawMessage(`{"data":{"amount":"number"}}`)}
+	case r.URL.Path == "/ops/doubts":
+		answer = map[string]any{"items": []any{opsapi.Doubt{ID: "ntf_1", Key: newOrder(), What: "mail", Code: "outcome_unknown", Since: time.Now()}}}
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+var signedInAsAlice = &http.Cookie{Name: actorCookie, Value: url.QueryEscape("alice:token")}
+
+func TestTheDeskShowsWhatWaitsAndADecisionGoesToTheServiceWithItsReason(t *testing.T) {
+	t.Parallel()
+	n := &neighbours{}
+	s := newPages(t, n)
+	body := get(t, s, "/operate/desk", signedInAsAlice).Body.String()
+	for _, want := range []string{`href="/operate/exceptions/order/12"`, "a second payment of the order", "19.90 CNY", "announced 3 times",
+		`action="/operate/doubts/notify/ntf_1"`, "it may have arrived"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the desk does not show %q", want)
+		}
+	}
+	one := get(t, s, "/operate/exceptions/order/12", signedInAsAlice).Body.String()
+	for _, want := range []string{"the order has payment pay_1", "pay_2", `name="reason" required`, "&#34;number&#34;"} {
+		if !strings.Contains(one, want) {
+			t.Errorf("the payment's page does not show %q", want)
+		}
+	}
+	if got := post(t, s, "/operate/exceptions/order/12", url.Values{"reason": {"paid back"}}).Code; got != http.StatusSeeOther {
+		t.Errorf("settle the payment: got %d, want 303", got)
+	}
+	if got := post(t, s, "/operate/doubts/notify/ntf_1", url.Values{"reason": {"in the log"}, "outcome": {"happened"}}).Code; got != http.StatusSeeOther {
+		t.Errorf("settle the mail: got %d, want 303", got)
+	}
+	want := []string{`/ops/exceptions/settle {"ids":["12"],"reason":"paid back"} Bearer token`,
+		`/ops/doubts/settle {"id":"ntf_1","outcome":"happened","reason":"in the log"} Bearer token`}
+	if got := strings.Join(n.told, "\n"); got != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+	}
+}
+
+func TestADecisionThatIsRefusedSaysSoAndKeepsTheReason(t *testing.T) {
+	t.Parallel()
+	s := newPages(t, &neighbours{wrong: http.StatusForbidden})
+	for path, form := range map[string]url.Values{
+		"/operate/exceptions/order/12": {"reason": {"paid back"}},
+		"/operate/doubts/notify/ntf_1": {"reason": {"paid back"}, "outcome": {"again"}},
+	} {
+		w := post(t, s, path, form)
+		if body := w.Body.String(); w.Code != http.StatusUnprocessableEntity || !strings.Contains(body, "a viewer may only look") || !strings.Contains(body, `value="paid back"`) {
+			t.Errorf("%s: got %d, want 422 with what the service said and the reason still in the form", path, w.Code)
+		}
+	}
+}
+
+// A code that has no text is shown as it is, to customers, too.
+func TestEveryReasonOfAPaymentExceptionHasATextInEveryLanguage(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("../order/domain.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := regexp.MustCompile(`\bReason = "(\w+)"`).FindAllStringSubmatch(string(raw), -1)
+	if len(codes) < 10 {
+		t.Fatalf("got %d reasons of the order service", len(codes))
+	}
+	for _, language := range languages {
+		texts, err := loadCatalogue(language)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, code := range codes {
+			if texts["reason."+code[1]] == "" {
+				t.Errorf("%s has no text for the reason %s", language, code[1])
+			}
+		}
+	}
+}
