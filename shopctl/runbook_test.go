@@ -44,8 +44,13 @@ var scenarios = map[string]scenario{
 	"A version is missing":             {fault: gap, good: noGaps},
 	"Too many events are parked":       {fault: parked, good: noOpenLetters},
 	"A consumer has no active replica": {fault: inactive, heal: func(t *testing.T, w *world) { w.start(t, "points"); w.awaitActive(t) }},
-	"The stream is lost":               {fault: lostStream},
-	"Reconciliation finds something":   {fault: orphan},
+	"A consumer stands still": {
+		fault: standsStill,
+		heal:  func(t *testing.T, w *world) { w.exec(t, "points", `ALTER TABLE points_entry DROP CONSTRAINT closed`) },
+		good:  func(t *testing.T, w *world) bool { return noOpenLetters(t, w) && w.awards(t) == w.paid(t) },
+	},
+	"The stream is lost":             {fault: lostStream},
+	"Reconciliation finds something": {fault: orphan},
 	"A mail may have arrived": {fault: doubtful, good: func(t *testing.T, w *world) bool {
 		return w.count(t, "notify", `SELECT count(*) FROM delivery_task WHERE state = 'unknown'`) == 0
 	}},
@@ -284,6 +289,16 @@ func parked(t *testing.T, w *world) map[string]string {
 	}
 	w.letters(t, 3)
 	w.exec(t, "points", `ALTER TABLE points_entry DROP CONSTRAINT closed`)
+	return nil
+}
+
+// standsStill makes every award fail, until points no longer reads.
+func standsStill(t *testing.T, w *world) map[string]string {
+	w.exec(t, "points", `ALTER TABLE points_entry ADD CONSTRAINT closed CHECK (points < 0)`)
+	for range 25 {
+		w.pay(t)
+	}
+	w.letters(t, 20) // and five that wait on the stream
 	return nil
 }
 

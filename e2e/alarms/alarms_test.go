@@ -27,22 +27,20 @@ func TestAlarmsFireOnRealFaultsAndClearWhenTheyAreMended(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	spans := startCollector(t)
-	shop := startShop(t, dir, spans.env()...)
-	n := &night{t, dir, shop, startPrometheus(t, shop)}
+	shop := startShop(t, dir, append(spans.env(), "RECONCILE_EVERY=2s", "RECONCILE_IN_FLIGHT=10s")...)
+	n := &night{t, dir, shop, startPrometheus(t, listeners(shop)...)}
 	eventually(t, "everything is scraped", func() bool {
 		return len(n.p.query(t, "up == 1")) == len(shop.OpsURL)+len(shop.RelayURL)
 	})
 	began := time.Now()
-	if err := demo.Load(t.Context(), demo.LoadConfig{OrderURL: shop.URL["order"], WebhookSecret: shop.WebhookSecret,
-		Journal: filepath.Join(t.TempDir(), "journal.jsonl"), Orders: 20}); err != nil {
-		t.Fatal(err)
-	}
+	load(t, shop, 20)
 	giveContact(t, shop)
 	press(t, shop, "mail") // every mail fails from here on, in every way that names its recipient
 
 	long := n.anOrderWithManyEvents()
 	n.relaysAndAServiceStandStill(long)
 	n.eventsAreWrong()
+	n.aReleaseIsBad()
 	kept, lost := n.aConsumerLosesItsPlaceAndAnEvent()
 	n.searchLacksAVersion(kept)
 	n.theBrokerIsFull()
@@ -81,7 +79,7 @@ func (n *night) clear(alarms ...string) {
 // see waits until a series of the expression is scraped.
 func (n *night) see(what, expr string) {
 	n.t.Helper()
-	eventually(n.t, what, func() bool { return len(n.p.query(n.t, expr)) > 0 })
+	n.p.see(n.t, what, expr)
 }
 
 // do gives a command of the runbook; look, one whose answer may be bad news.
@@ -103,12 +101,12 @@ func (n *night) relaysAndAServiceStandStill(order string) {
 	press(n.t, n.shop, "relays") // nothing leaves the outboxes any more
 	press(n.t, n.shop, "points")
 	buy(n.t, n.shop)
-	n.fire("OutboxOld", "NoRelay", "ServiceSilent")
+	n.fire("OutboxOld", "NoRelay", "ServiceSilent", "ReconciliationLate")
 	n.whyIsQuickAndTheSameEverywhere(order, "points")
 	n.look("outbox", "summary")
 	press(n.t, n.shop, "heal")
 	n.fire("EffectsSlow") // they come late now
-	n.clear("OutboxOld", "NoRelay", "ServiceSilent")
+	n.clear("OutboxOld", "NoRelay", "ServiceSilent", "ReconciliationLate")
 	press(n.t, n.shop, "duplicates")
 }
 
@@ -138,6 +136,18 @@ func (n *night) eventsAreWrong() {
 	eventually(n.t, "what cannot be read is a dead letter again", func() bool { return poisoned() != "" })
 	n.do("dead-letters", "discard", "points/"+poisoned(), "--reason", "made by a test")
 	n.clear("DeadLetters", "DeadLetterOverdue")
+}
+
+// aReleaseIsBad makes every award fail, which is nobody's fault but the
+// service's: it stands still, and goes on by itself.
+func (n *night) aReleaseIsBad() {
+	refuse(n.t, n.shop, "check_violation")
+	load(n.t, n.shop, 30)
+	n.fire("ConsumerStandsStill")
+	n.do("dead-letters", "groups")
+	alter(n.t, n.shop, "points", `DROP FUNCTION refuse CASCADE`)
+	n.do("dead-letters", "retry", "--service", "points", "--consumer", "points-awarder", "--reason", "the release was taken back")
+	n.clear("ConsumerStandsStill", "DeadLetters")
 }
 
 // aConsumerLosesItsPlaceAndAnEvent returns two orders that were paid meanwhile:
@@ -200,10 +210,11 @@ func (n *night) tooManyAskAtOnce() {
 }
 
 func (n *night) anOrderIsLost(order string) {
-	n.fire("OrdersLostOrDuplicated")
+	n.see("reconciliation finds it, too", `shop_reconcile_findings{check="on the stream, not consumed", service="points"} > 0`)
+	n.fire("OrdersLostOrDuplicated", "DifferencesFound")
 	n.do("why", order)
 	n.look("reconcile", "--since", "2h", "--in-flight", "10s", "--repair", "--reason", "taken away by a tool")
-	n.clear("OrdersLostOrDuplicated")
+	n.clear("OrdersLostOrDuplicated", "DifferencesFound")
 }
 
 // metricName matches the metrics of ours and of the pools in an expression.

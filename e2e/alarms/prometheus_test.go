@@ -18,10 +18,10 @@ import (
 	"orderpaid/demo"
 )
 
-// A prometheus is a real server that scrapes the shop once a second.
+// A prometheus is a real server that scrapes its targets once a second.
 type prometheus struct{ url, root string }
 
-func startPrometheus(t *testing.T, shop *demo.Stack) prometheus {
+func startPrometheus(t *testing.T, targets ...string) prometheus {
 	t.Helper()
 	path, err := exec.LookPath("prometheus")
 	if err != nil {
@@ -32,12 +32,6 @@ func startPrometheus(t *testing.T, shop *demo.Stack) prometheus {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	var targets []string
-	for _, urls := range []map[string]string{shop.OpsURL, shop.RelayURL} {
-		for _, url := range urls {
-			targets = append(targets, strings.TrimPrefix(url, "http://"))
-		}
-	}
 	raw, err := json.Marshal(map[string]any{
 		"global":         map[string]any{"scrape_interval": "1s", "evaluation_interval": "1s"},
 		"rule_files":     []string{impatient(t, root, dir)},
@@ -81,7 +75,8 @@ func impatient(t *testing.T, root, dir string) (file string) {
 		t.Fatal(err)
 	}
 	rules := regexp.MustCompile(`(?m)^( +for:) .+$`).ReplaceAllString(string(raw), "$1 1s")
-	for _, shorter := range [][2]string{{"[5m]", "[10s]"}, {"> 60", "> 5"}, {`{state="parked"}) > 1000`, `{state="parked"}) > 0`}, {"seconds) > 15", "seconds) > 8"}} {
+	for _, shorter := range [][2]string{{"[5m]", "[10s]"}, {"> 60", "> 5"}, {`{state="parked"}) > 1000`, `{state="parked"}) > 0`}, {"seconds) > 15", "seconds) > 8"},
+		{"replica_lag > 1000", "replica_lag > 100"}, {"age_seconds) > 1800", "age_seconds) > 8"}} {
 		if !strings.Contains(rules, shorter[0]) {
 			t.Fatalf("no rule has %q", shorter[0])
 		}
@@ -114,6 +109,12 @@ func (p prometheus) query(t *testing.T, expr string) []json.RawMessage {
 	}
 	p.get(t, "/api/v1/query?query="+url.QueryEscape(expr), &answer)
 	return answer.Data.Result
+}
+
+// see waits until a series of the expression is scraped.
+func (p prometheus) see(t *testing.T, what, expr string) {
+	t.Helper()
+	eventually(t, what, func() bool { return len(p.query(t, expr)) > 0 })
 }
 
 // waitFor waits until the alarm fires, or does not any more. It may have come

@@ -37,6 +37,16 @@ func startShop(t *testing.T, dir string, env ...string) *demo.Stack {
 	return stack
 }
 
+// listeners returns where the shop's processes export their metrics.
+func listeners(shop *demo.Stack) (targets []string) {
+	for _, urls := range []map[string]string{shop.OpsURL, shop.RelayURL} {
+		for _, url := range urls {
+			targets = append(targets, strings.TrimPrefix(url, "http://"))
+		}
+	}
+	return targets
+}
+
 // press presses one of the console's buttons that break things.
 func press(t *testing.T, shop *demo.Stack, button string) {
 	t.Helper()
@@ -63,6 +73,15 @@ func page(t *testing.T, url string) string {
 		t.Fatal(err)
 	}
 	return string(raw)
+}
+
+// load has customers place orders and pay them.
+func load(t *testing.T, shop *demo.Stack, orders int) {
+	t.Helper()
+	if err := demo.Load(t.Context(), demo.LoadConfig{OrderURL: shop.URL["order"], WebhookSecret: shop.WebhookSecret,
+		Journal: filepath.Join(t.TempDir(), "journal.jsonl"), Orders: orders}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // buy places an order and pays it, which stages events. It returns its id.
