@@ -13,7 +13,7 @@ import (
 // Every route, and the smallest role that may use it. A route that is not here
 // fails the test: nobody adds one without saying who may use it.
 var allowed = map[string]string{
-	"GET /ops/service": "viewer", "GET /ops/backlog": "viewer", "GET /ops/outbox": "any", "POST /ops/outbox/lookup": "viewer",
+	"GET /ops/service": "viewer", "GET /ops/backlog": "viewer", "GET /ops/drained": "viewer", "GET /ops/outbox": "any", "POST /ops/outbox/lookup": "viewer",
 	"GET /ops/outbox/between": "peer", "POST /ops/outbox/payloads": "peer", "POST /ops/outbox/republish": "operator",
 	"POST /ops/outbox/release": "operator", "GET /ops/inbox": "viewer", "POST /ops/inbox/lookup": "viewer",
 	"GET /ops/dead-letters": "viewer", "GET /ops/dead-letters/groups": "viewer", "GET /ops/dead-letters/{id}": "viewer",

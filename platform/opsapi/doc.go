@@ -6,6 +6,7 @@
 //
 //	GET  /ops/service                       who answers: consumers, kinds, the database's clock   viewer
 //	GET  /ops/backlog                       what is unfinished, and for how long                  viewer
+//	GET  /ops/drained                       200 when nothing is unfinished, else 503              viewer
 //	GET  /ops/outbox                        staged events, by state, kind, time, aggregate, id    viewer, peer
 //	POST /ops/outbox/lookup                 which of these events or versions are staged          viewer
 //	GET  /ops/outbox/between                events between two versions of an aggregate           peer

@@ -159,6 +159,7 @@ func (a *API) Mount(r chi.Router) {
 func (a *API) mountViews(r chi.Router) {
 	r.Get("/service", handle(a.service))
 	r.Get("/backlog", handle(a.backlog))
+	r.Get("/drained", handle(a.drained))
 	r.Post("/outbox/lookup", handle(a.outboxLookup))
 	r.Get("/inbox", handle(a.inbox))
 	r.Post("/inbox/lookup", handle(a.inboxLookup))

@@ -41,6 +41,28 @@ func (a *API) backlog(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return newBacklog(b), nil
 }
 
+// drained answers whoever wants to take the service or its database away: is
+// there anything that was begun and has not ended? What waits for a person is
+// unfinished, too. It says nothing about what others have for this service: that
+// is on the stream.
+func (a *API) drained(_ http.ResponseWriter, r *http.Request) (any, error) {
+	b, err := a.history.Backlog(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	staged, failures := b.Pending+b.HeldWaiting+b.HeldFailed, 0
+	for _, c := range b.Consumers {
+		failures += c.Retrying + c.Parked + c.Gaps + c.DeadLetters
+	}
+	if staged+failures > 0 {
+		return nil, &httpserver.Error{Status: http.StatusServiceUnavailable, Code: "not_drained",
+			Detail: fmt.Sprintf("%d events are staged and not published, %d failures are not resolved", staged, failures)}
+	}
+	return struct {
+		Drained bool `json:"drained"`
+	}{true}, nil
+}
+
 func (a *API) outbox(_ http.ResponseWriter, r *http.Request) (any, error) {
 	p := params{r: r}
 	id, aggregate, limit := p.uuid("event_id"), p.text("aggregate_id"), p.limit()
