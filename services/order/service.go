@@ -116,9 +116,11 @@ func (p PlaceOrder) hash() ([]byte, error) {
 	return sum[:], nil
 }
 
-// routePlaceOrder is the name under which the idempotency keys of PlaceOrder
-// are kept. Keys of different routes do not meet.
-const routePlaceOrder = "POST /v1/orders"
+// placeOrderKeys is the name under which the idempotency keys of a customer's
+// orders are kept. Keys of different routes do not meet, and neither do those of
+// different customers: whoever guesses another's key could otherwise make it
+// useless to him.
+func placeOrderKeys(user string) string { return "POST /v1/orders " + user }
 
 // Errors of PlaceOrder, beside those of the catalogue.
 var (
@@ -147,7 +149,7 @@ func (s *Service) PlaceOrder(ctx context.Context, key string, wish PlaceOrder) (
 		return Answer{}, fmt.Errorf("hash request: %w", err)
 	}
 	err = postgres.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		known, err := claimKey(ctx, tx, routePlaceOrder, key, hash)
+		known, err := claimKey(ctx, tx, placeOrderKeys(wish.UserID), key, hash)
 		switch {
 		case postgres.Code(err) == "55P03": // lock_timeout: the twin takes too long
 			return errKeyBusy
@@ -167,7 +169,7 @@ func (s *Service) PlaceOrder(ctx context.Context, key string, wish PlaceOrder) (
 		if answer.Body, err = encode(newOrderView(record{Order: o, History: []entry{createdEntry(o)}}, o.CreatedAt)); err != nil {
 			return fmt.Errorf("encode answer: %w", err)
 		}
-		return storeAnswer(ctx, tx, routePlaceOrder, key, answer.Status, answer.Body)
+		return storeAnswer(ctx, tx, placeOrderKeys(wish.UserID), key, answer.Status, answer.Body)
 	})
 	return answer, err
 }

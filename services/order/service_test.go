@@ -25,18 +25,32 @@ func TestIdempotencyKeyStandsForOneRequest(t *testing.T) {
 			t.Errorf("got %s, want the first answer: %s", again, first)
 		}
 	}
-	for name, body := range map[string]string{
-		"quantity": strings.Replace(oneBackpack, `"quantity":1`, `"quantity":2`, 1), "user": strings.Replace(oneBackpack, "u_1", "u_2", 1),
-	} {
-		if r := send(body); r.status != 422 || r.code() != "idempotency_key_reused" {
-			t.Errorf("another %s: got %s, want 422 idempotency_key_reused", name, r)
-		}
+	if r := send(strings.Replace(oneBackpack, `"quantity":1`, `"quantity":2`, 1)); r.status != 422 || r.code() != "idempotency_key_reused" {
+		t.Errorf("another quantity: got %s, want 422 idempotency_key_reused", r)
 	}
 	if got := s.count(t, "orders"); got != 1 {
 		t.Errorf("got %d orders, want 1", got)
 	}
 	if r := send(oneBackpack); string(r.body) != string(first.body) {
 		t.Errorf("after the refusals: got %s, want the first answer", r)
+	}
+}
+
+// Whoever guesses another customer's key must not be able to use it up, nor
+// learn from an answer that it is in use.
+func TestAKeyIsItsCustomersOwn(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	send := func(body string) reply { return s.do(t, "POST", "/v1/orders", body, "Idempotency-Key", "key-1") }
+	mine, his := send(oneBackpack), send(strings.Replace(oneBackpack, "u_1", "u_2", 1))
+	if mine.status != 201 || his.status != 201 || decode[orderView](t, mine).OrderID == decode[orderView](t, his).OrderID {
+		t.Errorf("got %s and %s, want an order each", mine, his)
+	}
+	if again := send(oneBackpack); string(again.body) != string(mine.body) {
+		t.Errorf("got %s, want the first answer", again)
+	}
+	if got := s.count(t, "orders"); got != 2 {
+		t.Errorf("got %d orders, want 2", got)
 	}
 }
 
@@ -84,7 +98,7 @@ func TestTwinThatWaitsTooLongIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), sqlClaimKey, routePlaceOrder, "slow", []byte("hash")); err != nil {
+	if _, err := tx.Exec(t.Context(), sqlClaimKey, placeOrderKeys("u_1"), "slow", []byte("hash")); err != nil {
 		t.Fatal(err)
 	}
 	if r := s.do(t, "POST", "/v1/orders", oneBackpack, "Idempotency-Key", "slow"); r.status != 409 || r.code() != "idempotency_key_in_use" {
