@@ -159,8 +159,8 @@ The shop is up. In another terminal:
   the pages    %[3]s
   your token   TOKEN=$(curl -s "%[2]s/token?user=you")
   your points  curl -s -H "Authorization: Bearer $TOKEN" %[1]s/v1/users/you/points
-  products     curl -s %[1]s/v1/products?limit=3
-  mails        curl -s %[2]s/mails?limit=5
+  products     curl -s "%[1]s/v1/products?limit=3"
+  mails        curl -s "%[2]s/mails?limit=5"
   the proof    docker compose run --rm check
   break it     docker compose kill -s KILL relay points; docker compose up -d
   logs         docker compose logs -f order relay points
