@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"syscall"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // Every misfortune has its time, of which a freeze takes a part. It is never
@@ -62,23 +60,18 @@ func (s *Stack) misfortunes() []misfortune {
 	for _, name := range names {
 		all = append(all, misfortune{"kill -9 " + name, func(context.Context) error { return s.Kill(name) }, name == "notify"})
 	}
-	all = append(all, misfortune{"kill -9 a session of PostgreSQL, which restarts all of it", s.crashPostgres, true})
+	all = append(all, misfortune{"kill -9 PostgreSQL", s.killPostgres, true})
 	for _, name := range names {
 		all = append(all, misfortune{"freeze " + name, func(ctx context.Context) error { return s.freezeProcess(ctx, name) }, name == "notify"})
 	}
 	return append(all, misfortune{"freeze PostgreSQL", s.freezePostgres, true})
 }
 
-// crashPostgres ends one session as the kernel would that is out of memory.
-// The server then ends all others, forgets what is in its shared memory, and
-// recovers from its log.
-func (s *Stack) crashPostgres(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, s.postgres.DSN("postgres"))
-	if err != nil {
-		return err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	return syscall.Kill(int(conn.PgConn().PID()), syscall.SIGKILL)
+// killPostgres ends the server as the kernel would that is out of memory. It
+// forgets what is in its shared memory, and recovers from its log.
+func (s *Stack) killPostgres(context.Context) error {
+	s.postgres.Kill()
+	return nil
 }
 
 // freezeProcess stops a child where it stands, with all that it has started,

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"orderpaid/platform/pgserver"
 )
@@ -22,6 +23,44 @@ func StartPostgres(ctx context.Context, root string, cfg pgserver.Config) (*pgse
 		return nil, err
 	}
 	return pgserver.Start(ctx, cfg)
+}
+
+// keepPostgres starts the server again when it ends though nobody has stopped
+// it, as the supervisor does with its children, until letGo is called. It is
+// not one of those: its user, its shared memory and its shutdown are special.
+func (s *Stack) keepPostgres(server *pgserver.Server) (letGo func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for deaths := 0; ; {
+			born := time.Now()
+			select {
+			case <-ctx.Done():
+				return
+			case <-server.Done():
+			}
+			if time.Since(born) > youngChild {
+				deaths = 0
+			}
+			if deaths++; deaths >= maxQuickDeaths {
+				s.fail(fmt.Errorf("PostgreSQL died %d times in a row", deaths))
+				return
+			}
+			s.cfg.Notice("PostgreSQL died, starting it again")
+			if err := server.Restart(ctx); err != nil {
+				if ctx.Err() == nil {
+					s.fail(err)
+				}
+				return
+			}
+			s.cfg.Notice(fmt.Sprintf("PostgreSQL is process %d again", server.PID()))
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
 }
 
 func ensureBinaries(ctx context.Context, root string) error {

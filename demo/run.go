@@ -89,8 +89,6 @@ func (c Command) Run(ctx context.Context) (err error) {
 		select {
 		case err := <-r.stack.Failed():
 			cancel(err)
-		case <-r.stack.PostgresEnded():
-			cancel(errors.New("PostgreSQL has ended"))
 		case <-ctx.Done():
 		}
 	}()

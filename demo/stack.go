@@ -48,6 +48,7 @@ type Stack struct {
 
 	cfg      StackConfig
 	postgres *pgserver.Server
+	letGo    func() // ends keepPostgres
 	ports    addressPicker
 }
 
@@ -107,6 +108,7 @@ func (s *Stack) Down() error {
 	if s.postgres == nil {
 		return nil
 	}
+	s.letGo()
 	return s.postgres.Stop()
 }
 
@@ -123,9 +125,6 @@ func (s *Stack) DSN(database, role string) string {
 // DataDir returns where PostgreSQL's data really lies.
 func (s *Stack) DataDir() string { return s.postgres.Dir }
 
-// PostgresEnded is closed when PostgreSQL has ended, whoever ended it.
-func (s *Stack) PostgresEnded() <-chan struct{} { return s.postgres.Done() }
-
 // memory measures everything that the stack runs, and this process.
 func (s *Stack) memory() (footprint, error) { return measureMemory(os.Getpid(), s.postgres.PID()) }
 
@@ -137,8 +136,11 @@ func (s *Stack) startPostgres(ctx context.Context) error {
 		cfg.SharedBuffersMB, cfg.MaxConnections = 64, 200
 	}
 	server, err := StartPostgres(ctx, s.cfg.Root, cfg)
-	s.postgres = server
-	return err
+	if err != nil {
+		return err
+	}
+	s.postgres, s.letGo = server, s.keepPostgres(server)
+	return nil
 }
 
 func (s *Stack) bootstrap(ctx context.Context) error {

@@ -240,6 +240,11 @@ func (s *Supervisor) keep(c *child, cmd *exec.Cmd) {
 
 func (s *Supervisor) giveUp(c *child, why error) {
 	c.err = why
+	s.fail(why)
+}
+
+// fail makes Failed deliver a reason.
+func (s *Supervisor) fail(why error) {
 	select {
 	case s.failed <- why:
 	default: // the first reason is enough

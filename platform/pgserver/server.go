@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -66,7 +67,7 @@ const (
 )
 
 // A Server is a running PostgreSQL. Its methods are for one goroutine, except
-// DSN; and PID and Done, unless somebody calls Restart.
+// DSN, PID, Done and Kill.
 type Server struct {
 	// Dir is where the data really lies: Config.Dir, or, if the user that the
 	// server runs as cannot enter that, a folder under /var/tmp.
@@ -77,7 +78,7 @@ type Server struct {
 	user   user
 	socket string // folder of the unix socket
 	lock   *os.File
-	proc   *process
+	proc   atomic.Pointer[process]
 }
 
 // Start starts a server and returns when it answers. The caller must call
@@ -153,15 +154,17 @@ func (s *Server) launch(ctx context.Context) error {
 	}
 	giveUp := time.Now().Add(retireTime)
 	for {
-		if s.proc, err = s.spawn(); err != nil {
+		proc, err := s.spawn()
+		if err != nil {
 			return err
 		}
-		err = s.waitReady(ctx)
+		s.proc.Store(proc)
+		err = s.waitReady(ctx, proc)
 		if err == nil {
 			return nil
 		}
-		if !unclean || s.proc.running() || time.Now().After(giveUp) {
-			_ = s.proc.stop()
+		if !unclean || proc.running() || time.Now().After(giveUp) {
+			_ = proc.stop()
 			return err
 		}
 		if err := sleep(ctx, 10*pollEvery); err != nil {
@@ -221,14 +224,14 @@ func (s *Server) settings() map[string]string {
 
 // waitReady waits until the server accepts a session, which it does only when
 // recovery is over.
-func (s *Server) waitReady(ctx context.Context) error {
+func (s *Server) waitReady(ctx context.Context, proc *process) error {
 	for {
 		err := s.probe(ctx)
 		if err == nil {
 			return nil
 		}
 		select {
-		case <-s.proc.done:
+		case <-proc.done:
 			return fmt.Errorf("it ended at once: %w", s.lastWords())
 		case <-ctx.Done():
 			return fmt.Errorf("it did not answer in time: %w", err)
@@ -273,16 +276,17 @@ func (s *Server) Command() string {
 }
 
 // PID returns the process id of the postmaster, the parent of all others.
-func (s *Server) PID() int { return s.proc.pid }
+func (s *Server) PID() int { return s.proc.Load().pid }
 
-// Done is closed when the server has ended, whoever ended it.
-func (s *Server) Done() <-chan struct{} { return s.proc.done }
+// Done is closed when the server has ended, whoever ended it. After a restart
+// there is another one.
+func (s *Server) Done() <-chan struct{} { return s.proc.Load().done }
 
 // Stop ends all sessions, rolls back their transactions, writes a checkpoint,
 // and returns when the server is gone. It may be called twice.
 func (s *Server) Stop() error {
 	defer s.unlock()
-	if err := s.proc.stop(); err != nil {
+	if err := s.proc.Load().stop(); err != nil {
 		return fmt.Errorf("stop PostgreSQL in %s: %w: %w", s.Dir, err, s.lastWords())
 	}
 	return nil
@@ -290,7 +294,7 @@ func (s *Server) Stop() error {
 
 // Kill ends the server with SIGKILL, as a crash would: nothing is flushed that
 // a commit has not flushed. Go on with [Server.Restart].
-func (s *Server) Kill() { s.proc.kill() }
+func (s *Server) Kill() { s.proc.Load().kill() }
 
 func (s *Server) data() string    { return filepath.Join(s.Dir, "data") }
 func (s *Server) logFile() string { return filepath.Join(s.Dir, "server.log") }
