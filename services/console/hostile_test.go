@@ -33,7 +33,7 @@ func TestNoAnswerOfAServiceBecomesMarkupOnAnyPage(t *testing.T) {
 	for _, path := range []string{
 		"/", "/cart", "/orders", "/orders/" + order, "/pay/" + order, "/search?q=" + url.QueryEscape(hostile), "/account", "/live",
 		"/why?key=" + url.QueryEscape(hostile), "/operate/", "/operate/dead-letters/points/1", "/operate/replays", "/operate/reconcile?window=1h",
-		"/operate/actions", "/sign-in?to=" + url.QueryEscape(hostile),
+		"/operate/actions", "/operate/desk", "/operate/exceptions/order/1", "/sign-in?to=" + url.QueryEscape(hostile),
 	} {
 		pages[path] = get(t, s, path, cookies...).Body.String()
 	}
@@ -84,6 +84,12 @@ func answerHostile(w http.ResponseWriter, r *http.Request) {
 		v = opsapi.FailurePayload{Event: json.RawMessage(quoted(hostile))}
 	case strings.HasPrefix(p, "/ops/dead-letters/"):
 		v = hostileOf[opsapi.FailureDetail]()
+	case p == "/ops/exceptions":
+		v = hostileOf[opsapi.Page[opsapi.Exception]]()
+	case strings.HasPrefix(p, "/ops/exceptions/"):
+		v = hostileOf[opsapi.ExceptionDetail]()
+	case p == "/ops/doubts":
+		v = hostileOf[opsapi.Page[opsapi.Doubt]]()
 	case p == "/ops/actions":
 		v = hostileOf[opsapi.Page[messaging.Action]]()
 	case p == "/ops/replays":

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-chi/chi/v5"
+
 	"orderpaid/platform/pgtest"
 )
 
@@ -68,25 +70,62 @@ func TestPagesHaveNoInlineScriptOrStyleAndAskNobodyElse(t *testing.T) {
 func TestOperatorsMustSignIn(t *testing.T) {
 	t.Parallel()
 	s := newPages(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a service was asked") }))
-	for _, path := range []string{"/operate/", "/operate/desk", "/operate/exceptions/order/1", "/operate/replays", "/operate/reconcile", "/operate/actions", "/operate/dead-letters/points/1", "/live", "/why?key=x"} {
-		if got := get(t, s, path).Code; got != http.StatusUnauthorized {
-			t.Errorf("%s: got %d, want 401", path, got)
+	operators := 0
+	for _, route := range routesOf(t, s) {
+		if !strings.HasPrefix(route.pattern, "/operate/") && !slices.Contains([]string{"/live", "/live/stream", "/why"}, route.pattern) {
+			continue
 		}
+		operators++
+		w := httptest.NewRecorder()
+		if s.Handler().ServeHTTP(w, httptest.NewRequest(route.method, route.path, nil)); w.Code != http.StatusUnauthorized {
+			t.Errorf("%s %s: got %d, want 401", route.method, route.pattern, w.Code)
+		}
+	}
+	if operators < 15 {
+		t.Errorf("got %d pages of operators, want all", operators)
 	}
 }
 
 // A form on somebody else's page must not act with the visitor's cookies.
 func TestFormsOfOtherSitesAreRefused(t *testing.T) {
 	t.Parallel()
-	s := newPages(t, http.NotFoundHandler())
-	r := httptest.NewRequest(http.MethodPost, "/cart", strings.NewReader(url.Values{"sku": {"A-1"}}.Encode()))
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.Header.Set("Sec-Fetch-Site", "cross-site")
-	w := httptest.NewRecorder()
-	s.Handler().ServeHTTP(w, r)
-	if w.Code != http.StatusForbidden {
-		t.Errorf("got %d, want 403", w.Code)
+	s := newPages(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a service was asked") }))
+	forms := 0
+	for _, route := range routesOf(t, s) {
+		if route.method != http.MethodPost {
+			continue
+		}
+		forms++
+		for name, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "http://elsewhere.example"} {
+			r := httptest.NewRequest(route.method, route.path, strings.NewReader(url.Values{"sku": {"A-1"}, "action": {"discard"}, "actor": {"alice"}}.Encode()))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.Header.Set(name, value)
+			r.AddCookie(&http.Cookie{Name: actorCookie, Value: url.QueryEscape("alice:token")})
+			w := httptest.NewRecorder()
+			if s.Handler().ServeHTTP(w, r); w.Code != http.StatusForbidden {
+				t.Errorf("%s with %s: got %d, want 403", route.pattern, name, w.Code)
+			}
+		}
 	}
+	if forms < 10 {
+		t.Errorf("got %d forms, want all", forms)
+	}
+}
+
+// A route of the pages, and a path that leads to it.
+type route struct{ method, pattern, path string }
+
+func routesOf(t *testing.T, s *Service) (all []route) {
+	t.Helper()
+	parameter := regexp.MustCompile(`\{[a-z]+\}`)
+	err := chi.Walk(s.Handler().(chi.Routes), func(method, pattern string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		all = append(all, route{method, pattern, parameter.ReplaceAllString(pattern, "points")})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 // C05: numbers above 2^53 keep every digit.
