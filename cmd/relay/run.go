@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"os"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -48,9 +50,24 @@ func (c config) Validate() error {
 // two lanes, its leases or the readiness check takes longer than a batch does.
 const relayConns = 2
 
+// collectLess makes the runtime collect garbage a quarter as often as it would:
+// of the four kilobytes that an event passes through almost nothing stays, and
+// at the default a drain collects after each thousand events, for a tenth of
+// the relay's processor time. The limit keeps the memory where it was. Whoever
+// sets GOGC or GOMEMLIMIT knows better.
+func collectLess() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(100 << 20)
+	}
+}
+
 // run relays every database until ctx is done and all batches on the way have
 // been finished.
 func run(ctx context.Context, cfg config) error {
+	collectLess()
 	broker, err := natsbroker.Connect(ctx, natsbroker.Config{URL: string(cfg.NATSURL), Name: "relay", Single: cfg.Publish == "single"})
 	if err != nil {
 		return fmt.Errorf("%w; check that the broker runs and that --nats-url is right", err)

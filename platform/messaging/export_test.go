@@ -1,7 +1,12 @@
 package messaging
 
-// What tests of the SQL need to see.
+// What tests of the SQL and of the decoding need to see.
 const (
 	SQLPinPlans    = sqlPinPlans
 	SQLReadPending = sqlReadPending
+)
+
+var (
+	ParseEnvelope = parseEnvelope
+	ScanEnvelope  = scanEnvelope
 )

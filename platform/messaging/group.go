@@ -131,20 +131,30 @@ func (c *Consumer) openOne(d Delivery) (opened *item, env Envelope, err error) {
 			opened, err = nil, Permanent(&panicError{value: value, stack: debug.Stack()})
 		}
 	}()
-	env, err = decodeEnvelope(d.Data())
-	if err != nil {
+	if env, ok := scanEnvelope(d.Data()); ok {
+		if it, err := c.itemOf(d, env); err == nil {
+			return it, env, nil
+		}
+	}
+	if env, err = decodeEnvelope(d.Data()); err != nil { // what is wrong with an envelope comes first
 		return nil, env, err
 	}
+	it, err := c.itemOf(d, env)
+	return it, env, err
+}
+
+// itemOf decodes the data of an envelope.
+func (c *Consumer) itemOf(d Delivery, env Envelope) (*item, error) {
 	kind := env.name()
 	h, ok := c.handlers[kind]
 	if !ok {
-		return nil, env, Permanent(Coded("unknown_kind", fmt.Errorf("this consumer does not handle %s", kind)))
+		return nil, Permanent(Coded("unknown_kind", fmt.Errorf("this consumer does not handle %s", kind)))
 	}
 	data, err := h.decode(env.Data)
 	if err != nil {
-		return nil, env, Permanent(Coded("bad_data", withoutValues(err)))
+		return nil, Permanent(Coded("bad_data", withoutValues(err)))
 	}
-	return &item{deliveries: []Delivery{d}, env: env, kind: kind, handler: h, data: data, result: "applied", replay: d.Header(replayHeader)}, env, nil
+	return &item{deliveries: []Delivery{d}, env: env, kind: kind, handler: h, data: data, result: "applied", replay: d.Header(replayHeader)}, nil
 }
 
 // contentionRetries is how often a group that lost against other transactions

@@ -3,6 +3,7 @@ package messaging_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -85,4 +86,61 @@ func TestABatchWithoutAnAnswerIsHalvedAndGrowsAgain(t *testing.T) {
 		t.Errorf("got batches of %d at most after the broker was quick again, want them to grow", largest)
 	}
 	requireOrder(t, broker.messages())
+}
+
+// What appears while a lane has nothing to do is not taken in one large bite:
+// an event that commits right behind it would wait for all of that.
+func TestABacklogBeginsWithSmallBatches(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "messaging")
+	stageMany(t, pool, 1000, 200)
+	broker := &slow{recorder: newRecorder()}
+	broker.limit.Store(1000)
+	startRelay(t, pool, broker, messaging.RelayConfig{Batch: 400})
+	awaitCount(t, pool, 1000, sqlCountPublished)
+	broker.mu.Lock()
+	defer broker.mu.Unlock()
+	if first := broker.sizes[0]; first > 100 {
+		t.Errorf("got %d events in the first batch, want a quarter of the largest at most", first)
+	}
+	requireOrder(t, broker.messages())
+}
+
+// A batch may hold a thousand events, and an event a quarter of a megabyte.
+func TestABatchHoldsNoMoreThanARelayHasMemoryFor(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "messaging")
+	const events = 200 // in one shard, so that one batch could hold them all: 50 MB
+	large := strings.Repeat("x", messaging.MaxEventBytes-1000)
+	for first := 0; first < events; first += 10 {
+		drafts := make([]messaging.Draft, 10)
+		for i := range drafts {
+			drafts[i] = messaging.New("thing-1", int64(first+i+1), changed{N: first + i, Note: large})
+		}
+		stage(t, pool, drafts...)
+	}
+	var largest atomic.Int64
+	broker := &measured{recorder: newRecorder(), largest: &largest}
+	startRelay(t, pool, broker, messaging.RelayConfig{})
+	awaitCount(t, pool, events, sqlCountPublished)
+	if got := largest.Load(); got > 64*messaging.MaxEventBytes {
+		t.Errorf("got %d bytes in one batch, want 16 MiB at most", got)
+	}
+	requireOrder(t, broker.messages())
+}
+
+// measured notes the bytes of the largest batch.
+type measured struct {
+	*recorder
+	largest *atomic.Int64
+}
+
+func (m *measured) Publish(ctx context.Context, messages []messaging.Message) []messaging.Receipt {
+	bytes := int64(0)
+	for i := range messages {
+		bytes += int64(len(messages[i].Data))
+	}
+	for have := m.largest.Load(); bytes > have && !m.largest.CompareAndSwap(have, bytes); have = m.largest.Load() {
+	}
+	return m.recorder.Publish(ctx, messages)
 }

@@ -204,7 +204,7 @@ func (r *Relay) runLane(ctx context.Context, lane int) {
 			if failures == 1 || failures%10 == 0 { // an outage is one story, not a flood
 				r.cfg.Logger.Warn("relay is held up", "lane", lane, "failures", failures, "error", err)
 			}
-		case published > 0 && (r.cfg.Wake == nil || published > l.size()/2):
+		case published > 0 && (r.cfg.Wake == nil || published > l.asked/2):
 			idle, failures = soon, 0
 			continue
 		default: // caught up: look again soon, then less and less often
@@ -236,7 +236,8 @@ type relayLane struct {
 	*Relay
 	lane     int
 	conn     *pgxpool.Conn // of the present statements
-	batch    int           // how many events it publishes at a time; 0 for as many as it may
+	batch    int           // how many events the next batch may hold; 0 before the first
+	asked    int           // how many the last one was allowed to hold
 	window   int           // how many rows are read per shard; grows while few shards have many
 	turn     int           // rotates the shards, so that no full shard starves those behind it
 	released time.Time     // when held rows were last looked at

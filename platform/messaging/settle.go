@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,50 +19,71 @@ import (
 // among the held for what it refused, and nothing for the rest, which is read
 // again.
 func (l *relayLane) settle(ctx context.Context, batch batchLease, rows []pendingRow, receipts []Receipt) (moved int, err error) {
-	var stored markRows
-	var broken error
 	l.meters.published(ctx, receipts)
-	for i, receipt := range receipts {
-		switch {
-		case receipt.Err == nil:
-			stored.add(&rows[i], receipt)
-		case !errors.Is(receipt.Err, ErrBehind) && broken == nil:
-			broken = receipt.Err
-		}
-	}
 	faults.Hit("relay.after_ack_before_mark")
-	if err := l.mark(ctx, stored); err != nil {
-		return 0, err
+	for _, stored := range storedRows(rows, receipts) {
+		if err := l.mark(ctx, stored); err != nil {
+			return 0, err
+		}
+		moved += len(stored.ids)
 	}
-	held := l.chooseHeld(rows, receipts, len(stored.ids) > 0)
+	held := l.chooseHeld(rows, receipts, moved > 0)
 	away, err := l.hold(ctx, batch, held)
 	if err != nil {
 		return 0, err
 	}
-	moved = len(stored.ids) + away
-	if moved == 0 && broken != nil { // the broker took nothing: it is away, not the events
+	moved += away
+	if broken := firstFault(receipts); moved == 0 && broken != nil { // the broker took nothing: it is away, not the events
 		return 0, fmt.Errorf("publish %d events: %w", len(rows), broken)
 	}
 	return moved, nil
 }
 
+// firstFault is the first error that is not only another one's consequence.
+func firstFault(receipts []Receipt) error {
+	for i := range receipts {
+		if err := receipts[i].Err; err != nil && !errors.Is(err, ErrBehind) {
+			return err
+		}
+	}
+	return nil
+}
+
 // uniqueViolation is the SQLSTATE of a row that is there already.
 const uniqueViolation = "23505"
 
+// markRows are the events that the broker stored in one stream: all anew, or
+// all as duplicates of what it held.
 type markRows struct {
-	shards     []int16
-	ids, seqs  []int64
-	streams    []string
-	duplicates []bool
-	createdAt  []time.Time
+	stream    string
+	duplicate bool
+	shards    []int16
+	ids, seqs []int64
+	createdAt []time.Time
 }
 
-func (m *markRows) add(row *pendingRow, receipt Receipt) {
+// storedRows sorts out what was stored. It is nearly always one entry: to send
+// stream and duplicate for each row costs a seventh of the statement.
+func storedRows(rows []pendingRow, receipts []Receipt) (marks []*markRows) {
+	for i := range receipts {
+		receipt := &receipts[i]
+		if receipt.Err != nil {
+			continue
+		}
+		at := slices.IndexFunc(marks, func(m *markRows) bool { return m.stream == receipt.Stream && m.duplicate == receipt.Duplicate })
+		if at < 0 {
+			at = len(marks)
+			marks = append(marks, &markRows{stream: receipt.Stream, duplicate: receipt.Duplicate})
+		}
+		marks[at].add(&rows[i], receipt.Sequence)
+	}
+	return marks
+}
+
+func (m *markRows) add(row *pendingRow, sequence uint64) {
 	m.shards = append(m.shards, row.Shard)
 	m.ids = append(m.ids, row.ID)
-	m.seqs = append(m.seqs, int64(receipt.Sequence))
-	m.streams = append(m.streams, receipt.Stream)
-	m.duplicates = append(m.duplicates, receipt.Duplicate)
+	m.seqs = append(m.seqs, int64(sequence))
 	m.createdAt = append(m.createdAt, row.CreatedAt)
 }
 
@@ -71,13 +93,12 @@ func (m *markRows) add(row *pendingRow, receipt Receipt) {
 const sqlMark = `
 WITH done AS (
 	DELETE FROM message_outbox_pending p
-	 USING unnest(@shards::smallint[], @ids::bigint[], @streams::text[], @seqs::bigint[], @duplicates::boolean[])
-	       AS u(shard, id, stream, seq, duplicate)
+	 USING unnest(@shards::smallint[], @ids::bigint[], @seqs::bigint[]) AS u(shard, id, seq)
 	 WHERE p.shard = u.shard AND p.id = u.id
-	RETURNING p.event_id, u.stream, u.seq, u.duplicate
+	RETURNING p.event_id, u.seq
 )
 INSERT INTO message_outbox_publication (event_id, stream, stream_seq, duplicate, relay)
-SELECT event_id, stream, seq, duplicate, @relay FROM done`
+SELECT event_id, @stream, seq, @duplicate, @relay FROM done`
 
 // sqlMarkAgain is for events that were published again on purpose, after the
 // broker had lost them: they get their new position. It is not the rule,
@@ -87,11 +108,8 @@ const sqlMarkAgain = sqlMark + `
 ON CONFLICT (event_id) DO UPDATE SET stream = excluded.stream, stream_seq = excluded.stream_seq,
 	duplicate = excluded.duplicate, published_at = excluded.published_at, relay = excluded.relay`
 
-func (l *relayLane) mark(ctx context.Context, m markRows) error {
-	if len(m.ids) == 0 {
-		return nil
-	}
-	args := pgx.StrictNamedArgs{"shards": m.shards, "ids": m.ids, "streams": m.streams, "seqs": m.seqs, "duplicates": m.duplicates, "relay": l.cfg.Name}
+func (l *relayLane) mark(ctx context.Context, m *markRows) error {
+	args := pgx.StrictNamedArgs{"shards": m.shards, "ids": m.ids, "seqs": m.seqs, "stream": m.stream, "duplicate": m.duplicate, "relay": l.cfg.Name}
 	_, err := l.conn.Exec(ctx, sqlMark, args)
 	if postgres.Code(err) == uniqueViolation { // nothing is done yet
 		_, err = l.conn.Exec(ctx, sqlMarkAgain, args)
