@@ -126,8 +126,8 @@ func hold(t *testing.T, shop *demo.Stack, durable string) (handBack func()) {
 	}
 }
 
-// sendAgain publishes an order's payment as another event of a given version,
-// so that the broker cannot know it.
+// sendAgain publishes an order's payment behind the relays: as it is, which is
+// version 2, or as another event of a later version. The broker knows neither.
 func sendAgain(t *testing.T, shop *demo.Stack, order string, version int) {
 	t.Helper()
 	conn := session(t, shop, "order")
@@ -142,8 +142,10 @@ func sendAgain(t *testing.T, shop *demo.Stack, order string, version int) {
 	if err := json.Unmarshal(payload, &envelope); err != nil {
 		t.Fatal(err)
 	}
-	envelope["event_id"] = json.RawMessage(`"` + uuid.Must(uuid.NewV7()).String() + `"`)
-	envelope["aggregate_version"] = json.RawMessage(fmt.Sprint(version))
+	if version > 2 {
+		envelope["event_id"] = json.RawMessage(`"` + uuid.Must(uuid.NewV7()).String() + `"`)
+		envelope["aggregate_version"] = json.RawMessage(fmt.Sprint(version))
+	}
 	again, err := json.Marshal(envelope)
 	if err != nil {
 		t.Fatal(err)

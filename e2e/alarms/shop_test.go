@@ -111,7 +111,22 @@ func buy(t *testing.T, shop *demo.Stack) (order string) {
 	if err := json.NewDecoder(resp.Body).Decode(&placed); err != nil {
 		t.Fatal(err)
 	}
-	payment := fmt.Sprintf(`{"order_id":%q,"amount":%d,"currency":"CNY","exponent":2}`, placed.OrderID, placed.Total.Amount)
+	pay(t, shop, placed.OrderID, placed.Total.Amount)
+	return placed.OrderID
+}
+
+// payAgain makes a second payment of an order, which nothing in the shop takes.
+func payAgain(t *testing.T, shop *demo.Stack, order string) {
+	t.Helper()
+	eventually(t, "the first payment is taken", func() bool {
+		return text(t, shop, "order", `SELECT state FROM orders WHERE order_id = $1`, order) == "PAID"
+	})
+	pay(t, shop, order, 1)
+}
+
+func pay(t *testing.T, shop *demo.Stack, order string, amount int64) {
+	t.Helper()
+	payment := fmt.Sprintf(`{"order_id":%q,"amount":%d,"currency":"CNY","exponent":2}`, order, amount)
 	paid, err := http.Post(shop.URL["sim"]+"/payments", "application/json", strings.NewReader(payment))
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +135,24 @@ func buy(t *testing.T, shop *demo.Stack) (order string) {
 	if paid.StatusCode != http.StatusCreated {
 		t.Fatalf("pay the order: %s", paid.Status)
 	}
-	return placed.OrderID
+}
+
+// breakMail replaces what the mail server does wrong.
+func breakMail(t *testing.T, shop *demo.Stack, fault string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, shop.URL["sim"]+"/faults", strings.NewReader(`{"faults":[`+fault+`]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		t.Fatalf("break the mail server: %s", resp.Status)
+	}
 }
 
 // shopctl runs a command of the runbook, as the demo's settings in dir say.

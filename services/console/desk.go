@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -113,4 +114,82 @@ func (s *Service) postDoubt(w http.ResponseWriter, r *http.Request) {
 	}
 	setNotice(w, r, s.text(r, "desk.done."+decision.Outcome))
 	http.Redirect(w, r, "/operate/desk", http.StatusSeeOther)
+}
+
+// A pile is what waits for a decision at one service, of one kind.
+type pile struct {
+	service, what string
+	waiting       int
+	oldest        time.Time // zero if nothing waits
+}
+
+// deskBeat is how often piles are counted, and pileLimit up to how many: of more
+// it is enough to know that there are so many.
+const (
+	deskBeat  = 10 * time.Second
+	pileLimit = 1000
+)
+
+// watchDesk counts what waits for a decision, for metrics and alarms, until ctx
+// is done.
+func (s *Service) watchDesk(ctx context.Context) error {
+	beat := time.NewTicker(deskBeat)
+	defer beat.Stop()
+	for {
+		piles := s.readPiles(ctx, *s.piles.Load())
+		s.piles.Store(&piles)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-beat.C:
+		}
+	}
+}
+
+// waiting is how many decisions wait, as last counted.
+func (s *Service) waiting() (n int) {
+	for _, p := range *s.piles.Load() {
+		n += p.waiting
+	}
+	return n
+}
+
+// readPiles asks every service in turn. Of one that does not answer the last
+// count stays: what waits there has not been decided by its silence.
+func (s *Service) readPiles(ctx context.Context, last []pile) (piles []pile) {
+	for _, name := range serviceNames {
+		found, err := s.pilesOf(ctx, name)
+		if err == nil {
+			piles = append(piles, found...)
+			continue
+		}
+		for _, p := range last {
+			if p.service == name {
+				piles = append(piles, p)
+			}
+		}
+	}
+	return piles
+}
+
+func (s *Service) pilesOf(ctx context.Context, name string) ([]pile, error) {
+	ctx, cancel := context.WithTimeout(ctx, upstreamTimeout)
+	defer cancel()
+	open, err := s.ops[name].Exceptions(ctx, "open", "", "", pileLimit)
+	if err != nil {
+		return nil, err
+	}
+	doubts, err := s.ops[name].Doubts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	payments := pile{service: name, what: opsapi.EffectException, waiting: len(open.Items)}
+	if payments.waiting > 0 { // the oldest is the first
+		payments.oldest = open.Items[0].FirstSeenAt
+	}
+	mails := pile{service: name, what: "mail", waiting: len(doubts)}
+	if mails.waiting > 0 {
+		mails.oldest = doubts[0].Since
+	}
+	return []pile{payments, mails}, nil
 }

@@ -6,9 +6,12 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"go.opentelemetry.io/otel/sdk/metric"
 
 	"orderpaid/platform/opsapi"
 )
@@ -113,5 +116,42 @@ func TestEveryReasonOfAPaymentExceptionHasATextInEveryLanguage(t *testing.T) {
 				t.Errorf("%s has no text for the reason %s", language, code[1])
 			}
 		}
+	}
+}
+
+func TestWhatWaitsAtAServiceThatIsSilentStillCounts(t *testing.T) {
+	t.Parallel()
+	s := newPages(t, &neighbours{})
+	piles := s.readPiles(t.Context(), nil)
+	if got, want := len(piles), 2*len(serviceNames); got != want {
+		t.Fatalf("got %d piles, want %d", got, want)
+	}
+	s.piles.Store(&piles)
+	if body := get(t, s, "/operate/", signedInAsAlice).Body.String(); !strings.Contains(body, "To decide <b>10</b>") {
+		t.Error("the navigation does not say how many decisions wait")
+	}
+	for _, p := range piles {
+		if p.waiting != 1 || p.what == "mail" && p.oldest.IsZero() {
+			t.Errorf("got %+v, want one that waits, and since when", p)
+		}
+	}
+	away := newPages(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	if got := away.readPiles(t.Context(), piles); !slices.Equal(got, piles) {
+		t.Errorf("got %+v while nobody answers, want what was counted last", got)
+	}
+}
+
+func TestWhatWaitsForAPersonIsExported(t *testing.T) {
+	t.Parallel()
+	reader := metric.NewManualReader()
+	s := &Service{}
+	s.piles.Store(&[]pile{{service: "order", what: opsapi.EffectException, waiting: 3, oldest: time.Now().Add(-time.Hour)}})
+	counted, err := s.observeDesk(metric.NewMeterProvider(metric.WithReader(reader)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = counted.Unregister() }() // it never fails
+	if got := exported(t, reader, "shop_decisions_waiting"); len(got) != 1 || got[0].Value != 3 {
+		t.Errorf("got %v, want one series of 3", got)
 	}
 }

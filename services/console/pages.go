@@ -195,6 +195,7 @@ type view struct {
 	Path    string // of this page, for the language switch
 	Refresh int    // seconds after which a browser without scripts loads it again; 0 never
 	Visitor visitor
+	Waiting int  // decisions that only a person can take
 	Demo    bool // there is a simulated world outside
 	Notice  string
 	Data    any
@@ -213,7 +214,7 @@ func (s *Service) render(w http.ResponseWriter, r *http.Request, status int, nam
 	if r.Method != http.MethodGet {
 		v.Path = "/"
 	}
-	v.Visitor, v.Demo = visitorOf(r), s.sim.base != ""
+	v.Visitor, v.Waiting, v.Demo = visitorOf(r), s.waiting(), s.sim.base != ""
 	if v.Notice == "" {
 		v.Notice = takeNotice(w, r)
 	}

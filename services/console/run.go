@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
 
 	"orderpaid/platform/messaging"
+	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/opsapi"
 	"orderpaid/platform/process"
 	"orderpaid/platform/service"
@@ -51,24 +53,11 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	consumer := messaging.NewConsumer(auditor, base.Consumers, base.Broker, base.Consuming)
 	console.register(consumer)
-	observed, err := console.observeBoard(otel.GetMeterProvider())
+	watchers, forget, err := console.watchers(base.Broker, cfg)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = observed.Unregister() }() // it never fails
-	watchers := []func(context.Context) error{console.watchBoard, console.watchIndex}
-	if cfg.ReconcileEvery != 0 {
-		comparer, err := newComparer(base.Broker, cfg)
-		if err != nil {
-			return err
-		}
-		compared, err := comparer.observe(otel.GetMeterProvider())
-		if err != nil {
-			return err
-		}
-		defer func() { _ = compared.Unregister() }() // it never fails
-		watchers = append(watchers, comparer.watch)
-	}
+	defer forget()
 	ended := make(chan struct{})
 	console.done = ended
 	endStreams := func(ctx context.Context) error { // pages that are being updated would hold up the stop
@@ -77,6 +66,35 @@ func Run(ctx context.Context, cfg Config) error {
 		return nil
 	}
 	return base.Run(ctx, console.Handler(), consumer, opsapi.Own{EffectsOf: console.effectsOf}, append(watchers, endStreams)...)
+}
+
+// watchers returns what runs beside the pages, with its metrics exported until
+// forget is called.
+func (s *Service) watchers(broker *natsbroker.Broker, cfg Config) (run []func(context.Context) error, forget func(), err error) {
+	export := []func(metric.MeterProvider) (metric.Registration, error){s.observeBoard, s.observeDesk}
+	run = []func(context.Context) error{s.watchBoard, s.watchIndex, s.watchDesk}
+	if cfg.ReconcileEvery != 0 {
+		c, err := newComparer(broker, cfg)
+		if err != nil {
+			return nil, nil, err
+		}
+		export, run = append(export, c.observe), append(run, c.watch)
+	}
+	var exported []metric.Registration
+	forget = func() {
+		for _, r := range exported {
+			_ = r.Unregister() // it never fails
+		}
+	}
+	for _, begin := range export {
+		r, err := begin(otel.GetMeterProvider())
+		if err != nil {
+			forget()
+			return nil, nil, err
+		}
+		exported = append(exported, r)
+	}
+	return run, forget, nil
 }
 
 // Subscriptions returns what the service reads, for whoever owns the topology.

@@ -30,6 +30,7 @@ type Service struct {
 	actors []Actor                   // whom a demo lets its visitors act as
 
 	board atomic.Pointer[Board]
+	piles atomic.Pointer[[]pile] // what waits for a person
 	pages map[string]*pageSet
 	done  <-chan struct{} // closed when streams must end
 }
@@ -70,6 +71,7 @@ func NewService(pool *pgxpool.Pool, broker *natsbroker.Broker, cfg Config) (*Ser
 		return nil, err
 	}
 	s.board.Store(&Board{})
+	s.piles.Store(&[]pile{})
 	return s, nil
 }
 

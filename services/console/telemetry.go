@@ -93,6 +93,33 @@ func one(yes bool) int64 {
 	return 0
 }
 
+// observeDesk exports what waits for a person until it is unregistered.
+func (s *Service) observeDesk(provider metric.MeterProvider) (metric.Registration, error) {
+	meter := provider.Meter(scope)
+	waiting, err := meter.Int64ObservableGauge("shop_decisions_waiting",
+		metric.WithDescription("What only a person can decide: payments that no order shows, and mails of which nobody knows whether they arrived."))
+	if err != nil {
+		return nil, err
+	}
+	oldest, err := meter.Float64ObservableGauge("shop_decisions_oldest", metric.WithUnit("s"),
+		metric.WithDescription("How long the oldest of them has waited."))
+	if err != nil {
+		return nil, err
+	}
+	return meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		for _, p := range *s.piles.Load() {
+			of := metric.WithAttributes(attribute.String("service", p.service), attribute.String("what", p.what))
+			o.ObserveInt64(waiting, int64(p.waiting), of)
+			age := 0.0
+			if !p.oldest.IsZero() {
+				age = max(0, time.Since(p.oldest).Seconds()) // by two clocks
+			}
+			o.ObserveFloat64(oldest, age, of)
+		}
+		return nil
+	}, waiting, oldest)
+}
+
 // observe exports what the reconciliation has found until it is unregistered.
 func (c *comparer) observe(provider metric.MeterProvider) (metric.Registration, error) {
 	meter := provider.Meter(scope)
