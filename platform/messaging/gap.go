@@ -97,11 +97,11 @@ func (c *Consumer) fillGap(ctx context.Context, g gap) error {
 	if len(events) == 0 && !complete {
 		return errStillMissing
 	}
-	deliveries := make([]Delivery, len(events))
+	missing := make([]*storedDelivery, len(events))
 	for i, event := range events {
-		deliveries[i] = &storedDelivery{&storedFailure{Stream: "backfill"}, event}
+		missing[i] = &storedDelivery{from: &storedFailure{Stream: "backfill"}, data: event}
 	}
-	if err := c.apply(ctx, c.open(deliveries)); err != nil {
+	if err := c.applyStored(ctx, missing); err != nil {
 		return err
 	}
 	if !complete {

@@ -320,7 +320,7 @@ func (c *Consumer) retryOnce(ctx context.Context, id int64, stored *storedFailur
 		if err != nil {
 			return Permanent(Coded("sealed", err))
 		}
-		if it, _, err = c.openOne(&storedDelivery{stored, raw}); err != nil {
+		if it, _, err = c.openOne(&storedDelivery{from: stored, data: raw}); err != nil {
 			return err
 		}
 		if *span == nil {

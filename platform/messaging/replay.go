@@ -90,7 +90,7 @@ func (c *Consumer) planRows(ctx context.Context, tx pgx.Tx, plan *ReplayPlan, re
 	var items []*item
 	var ids []uuid.UUID
 	for _, raw := range req.Events {
-		it, env, err := c.openOne(&storedDelivery{&storedFailure{}, raw})
+		it, env, err := c.openOne(&storedDelivery{from: &storedFailure{}, data: raw})
 		plan.rows = append(plan.rows, replayRow{env: env, raw: raw, expected: expectUnusable})
 		items = append(items, it)
 		if err != nil {
@@ -282,9 +282,10 @@ UPDATE message_replay_item r SET done_at = clock_timestamp(), result = coalesce(
  WHERE r.replay_id = $1 AND r.position = d.position AND r.done_at IS NULL`
 
 // replayItems applies a chunk and then records it as done. A crash in between
-// applies it again, which the inbox absorbs.
+// applies it again, which the inbox absorbs; so does a consumer that takes no
+// events for a while, in which the chunk stays open.
 func (c *Consumer) replayItems(ctx context.Context, id uuid.UUID, items []replayItem, allowExternal bool) error {
-	var deliveries []Delivery
+	var events []*storedDelivery
 	positions, skipped := make([]int, len(items)), make([]*string, len(items))
 	for i, it := range items {
 		positions[i] = it.Position
@@ -297,10 +298,10 @@ func (c *Consumer) replayItems(ctx context.Context, id uuid.UUID, items []replay
 		case c.cfg.ExternalEffects && !allowExternal && it.Expected != expectApplied:
 			skipped[i] = ptr("external_not_allowed")
 		default:
-			deliveries = append(deliveries, &replayDelivery{storedDelivery{&storedFailure{Stream: "replay"}, raw}, id.String()})
+			events = append(events, &storedDelivery{from: &storedFailure{Stream: "replay"}, data: raw, replay: id.String()})
 		}
 	}
-	if err := c.apply(ctx, c.open(deliveries)); err != nil {
+	if err := c.applyStored(ctx, events); err != nil {
 		return err
 	}
 	faults.Hit("replay.after_apply_before_done")
@@ -311,23 +312,6 @@ func (c *Consumer) replayItems(ctx context.Context, id uuid.UUID, items []replay
 }
 
 func ptr(s string) *string { return &s }
-
-// replayDelivery is a stored event that carries its replay's id.
-type replayDelivery struct {
-	storedDelivery
-	id string
-}
-
-func (d *replayDelivery) Header(name string) string {
-	if name == replayHeader {
-		return d.id
-	}
-	return ""
-}
-
-func (d *replayDelivery) Headers() map[string][]string {
-	return map[string][]string{replayHeader: {d.id}}
-}
 
 // sqlFinishReplay compares what was expected with what is there now.
 const sqlFinishReplay = `

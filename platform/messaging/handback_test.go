@@ -1,0 +1,93 @@
+package messaging_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"orderpaid/platform/messaging"
+	"orderpaid/platform/messaging/messagingtest"
+)
+
+// What the owner of an aggregate or a replay brings does not come again by
+// itself. While the consumer hands events back, because it stands still or has
+// recorded as many failures as it may, nobody may go on behind them.
+
+func TestAMissingVersionIsNotPassedOverWhileTheConsumerTakesNoEvents(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		cfg    messaging.ConsumerConfig
+		before [][]byte // fail first
+	}{
+		"standing still": {messaging.ConsumerConfig{CircuitAfter: 1, CircuitPause: time.Millisecond, RetryDelay: time.Millisecond, RetryDelayMax: time.Millisecond},
+			changes(t, "b", 1, 2)},
+		"parking is full": {messaging.ConsumerConfig{CircuitAfter: 1000, MaxParked: 1}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, cfg := newEffects(t), tc.cfg
+			missing := changes(t, "a", 1)
+			cfg.GapWait, cfg.Logger = time.Millisecond, quiet
+			cfg.Backfill = func(context.Context, string, string, int64, int64) ([][]byte, bool, error) { return missing, true, nil }
+			var mended atomic.Bool
+			c := messaging.NewConsumer("writer", pool, nil, cfg)
+			c.EveryVersion()
+			messaging.Handle(c, func(ctx context.Context, tx pgx.Tx, ev messaging.Event[changed]) error {
+				if ev.AggregateVersion == 1 && !mended.Load() {
+					return errors.New("a table is missing")
+				}
+				return write(ctx, tx, "writer", ev)
+			})
+			messagingtest.Deliver(t, c, append(tc.before, changes(t, "a", 2)...)...) // waits for the first
+			messagingtest.RetryAll(t, pool, c)
+			if got := count(t, pool, `SELECT coalesce(max(last_version), 0) FROM message_progress WHERE aggregate_id = 'a'`); got != 0 {
+				t.Fatalf("got version %d passed over, want the first one to be waited for", got)
+			}
+			mended.Store(true)
+			eventually(t, 30*time.Second, func() string { return "not all versions are applied" }, func() bool {
+				messagingtest.RetryAll(t, pool, c)
+				return count(t, pool, sqlCountEffects) == 2+len(tc.before)
+			})
+			requireInOrder(t, pool, 2)
+		})
+	}
+}
+
+func TestAReplayWaitsWhileTheConsumerTakesNoEvents(t *testing.T) {
+	t.Parallel()
+	pool := newEffects(t)
+	var mended atomic.Bool
+	var calls atomic.Int64
+	c := messaging.NewConsumer("writer", pool, idle{}, messaging.ConsumerConfig{CircuitAfter: 1, CircuitPause: 10 * time.Millisecond,
+		RetryDelay: time.Millisecond, RetryDelayMax: 10 * time.Millisecond, RetryPoll: 5 * time.Millisecond, Logger: quiet})
+	messaging.Handle(c, func(ctx context.Context, tx pgx.Tx, ev messaging.Event[changed]) error {
+		calls.Add(1)
+		if !mended.Load() {
+			return errors.New("a table is missing")
+		}
+		return write(ctx, tx, "writer", ev)
+	})
+	id, _, err := c.CreateReplay(t.Context(), replayOf(many(t, "a", 20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := messaging.NewReplays(pool).Start(t.Context(), id, mei); err != nil {
+		t.Fatal(err)
+	}
+	stop := background(t, c.Run)
+	// One event is recorded, the others are handed back, and after each pause one is tried.
+	eventually(t, 30*time.Second, func() string { return "nothing is tried" }, func() bool { return calls.Load() > 40 })
+	if got := count(t, pool, `SELECT count(*) FROM message_replay_item WHERE done_at IS NOT NULL`); got != 0 {
+		t.Errorf("got %d items done, want none: nothing was applied", got)
+	}
+	stop()
+	mended.Store(true)
+	done := runUntilDone(t, pool, c)
+	if got := count(t, pool, sqlCountEffects); got != 20 || done.Done != 20 {
+		t.Errorf("got %d effects and %d items done, want 20 of each", got, done.Done)
+	}
+}
