@@ -25,7 +25,7 @@ RETURNING failure_id`
 const sqlReplaced = `
 UPDATE message_failure SET state = 'discarded', resolved_at = clock_timestamp(), resolution = 'corrected', replaced_by = $2, next_attempt_at = NULL
  WHERE failure_id = $1 AND state IN ('open', 'retrying', 'parked')
-RETURNING consumer, event_id, aggregate_id`
+RETURNING consumer, event_id, blocking, aggregate_type, aggregate_id, aggregate_version`
 
 // sqlMarkCorrected remembers the replaced event as seen: it may still come
 // again, from the stream or a replay, and must then not have an effect beside
@@ -37,6 +37,9 @@ ON CONFLICT (consumer, event_id) DO NOTHING`
 // ErrUnreadable: a correction that no consumer could read.
 var ErrUnreadable = errors.New("the corrected event is not a readable envelope")
 
+// ErrOtherAggregate: a correction that would correct something else.
+var ErrOtherAggregate = errors.New("the corrected event is of another aggregate, or of another version of it, than the one that failed")
+
 // ErrSettled: the failure has come to its end already, or its event has had
 // its effect in another way.
 var ErrSettled = errors.New("this failure is settled already")
@@ -45,6 +48,10 @@ var ErrSettled = errors.New("this failure is settled already")
 // failed. What was said cannot be unsaid, so it becomes an event of its own:
 // it gets a new id, and the old one as its cause. Both rows and the action stay
 // and name each other. It returns the new event's id.
+//
+// Aggregate and version must be those of the event that failed, if that could be
+// read at all: what waits behind it waits for these, and another aggregate has
+// not asked for anything.
 func (d *DeadLetters) Fix(ctx context.Context, id int64, corrected []byte, actor Actor) (uuid.UUID, error) {
 	if err := actor.check(); err != nil {
 		return uuid.Nil, err
@@ -92,7 +99,7 @@ func (d *DeadLetters) replace(ctx context.Context, tx pgx.Tx, id int64, env Enve
 	if err != nil {
 		return err
 	}
-	if err := settleCorrected(ctx, tx, id, env.EventID); err != nil {
+	if err := settleCorrected(ctx, tx, id, env); err != nil {
 		return err
 	}
 	var newID int64
@@ -110,19 +117,24 @@ func (d *DeadLetters) replace(ctx context.Context, tx pgx.Tx, id int64, env Enve
 }
 
 // settleCorrected ends the failure that a correction replaces.
-func settleCorrected(ctx context.Context, tx pgx.Tx, id int64, replacedBy uuid.UUID) error {
-	var consumer, aggregateID string
+func settleCorrected(ctx context.Context, tx pgx.Tx, id int64, by Envelope) error {
+	var consumer string
 	var event *uuid.UUID
-	err := tx.QueryRow(ctx, sqlReplaced, id, replacedBy).Scan(&consumer, &event, &aggregateID)
+	var readable bool
+	var of aggregateKey
+	var version int64
+	err := tx.QueryRow(ctx, sqlReplaced, id, by.EventID).Scan(&consumer, &event, &readable, &of.Type, &of.ID, &version)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return ErrSettled
 	case err != nil:
 		return err
+	case readable && (of != aggregateKey{by.AggregateType, by.AggregateID} || version != by.AggregateVersion):
+		return ErrOtherAggregate
 	case event == nil: // it could not even be read
 		return nil
 	}
-	tag, err := tx.Exec(ctx, sqlMarkCorrected, consumer, event, aggregateID)
+	tag, err := tx.Exec(ctx, sqlMarkCorrected, consumer, event, of.ID)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = ErrSettled
 	}

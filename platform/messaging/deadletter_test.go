@@ -67,7 +67,7 @@ func TestOperatorsListGroupShowAndRetryDeadLetters(t *testing.T) {
 	}
 }
 
-// C54: two operators click at once, and the stream delivers it too.
+// Two operators click at once, and the stream delivers it too.
 func TestManyRetriesAtOnceHaveOneEffect(t *testing.T) {
 	t.Parallel()
 	pool, c, mended := deadLetters(t, messaging.ConsumerConfig{})
@@ -104,6 +104,12 @@ func TestACorrectedEventIsANewOneThatNamesTheOld(t *testing.T) {
 	}
 	if _, err := desk.Fix(t.Context(), open[0].FailureID, []byte(`{"event_id":""}`), mei); err == nil {
 		t.Error("got no error for a correction that nobody could read")
+	}
+	for _, other := range [][2]string{{`"aggregate_id":"a"`, `"aggregate_id":"b"`}, {`"aggregate_type":"thing"`, `"aggregate_type":"order"`}, {`"aggregate_version":1`, `"aggregate_version":2`}} {
+		elsewhere := bytes.Replace(wrong, []byte(other[0]), []byte(other[1]), 1)
+		if _, err := desk.Fix(t.Context(), open[0].FailureID, elsewhere, mei); !errors.Is(err, messaging.ErrOtherAggregate) || bytes.Equal(elsewhere, wrong) {
+			t.Errorf("%s: got %v, want ErrOtherAggregate", other[1], err)
+		}
 	}
 	id, err := desk.Fix(t.Context(), open[0].FailureID, bytes.Replace(wrong, []byte(`"n":-5`), []byte(`"n":5`), 1), mei)
 	if err != nil {

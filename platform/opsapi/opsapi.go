@@ -219,6 +219,7 @@ func translate(err error) error {
 		{messaging.ErrNoReplay, http.StatusNotFound, "no_replay"},
 		{messaging.ErrSettled, http.StatusConflict, "settled"},
 		{messaging.ErrUnreadable, http.StatusUnprocessableEntity, "unreadable_event"},
+		{messaging.ErrOtherAggregate, http.StatusUnprocessableEntity, "other_aggregate"},
 		{messaging.ErrReplayState, http.StatusConflict, "replay_state"},
 		{messaging.ErrOwnApproval, http.StatusForbidden, "own_approval"},
 		{messaging.ErrErased, http.StatusGone, "payload_gone"},
