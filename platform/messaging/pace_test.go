@@ -144,3 +144,20 @@ func (m *measured) Publish(ctx context.Context, messages []messaging.Message) []
 	}
 	return m.recorder.Publish(ctx, messages)
 }
+
+func TestARelayRefusesSettingsThatCannotWorkByName(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "messaging")
+	for want, cfg := range map[string]messaging.RelayConfig{
+		"lease of 1ms":            {Lease: time.Millisecond},
+		"batch of 1001":           {Batch: 1001},
+		"batch of -1":             {Batch: -1},
+		"publish timeout of 1m0s": {PublishTimeout: time.Minute},
+		"poll of -1ns":            {Poll: -1},
+		"neither link nor child":  {TraceParent: "parent"},
+	} {
+		if _, err := messaging.NewRelay(pool, newRecorder(), cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: got %v, want %q", cfg, err, want)
+		}
+	}
+}

@@ -99,6 +99,10 @@ func (c RelayConfig) withDefaults(pool *pgxpool.Pool) (RelayConfig, error) {
 		return c, fmt.Errorf("relay: batch of %d is not within 1 and 1000", c.Batch)
 	case c.PublishTimeout < 0 || c.PublishTimeout >= c.Lease:
 		return c, fmt.Errorf("relay: publish timeout of %v is not below the lease of %v", c.PublishTimeout, c.Lease)
+	case c.Poll < 0: // a lane would ask without a pause
+		return c, fmt.Errorf("relay: poll of %v is negative", c.Poll)
+	case c.TraceParent != "" && c.TraceParent != "link" && c.TraceParent != traceChild:
+		return c, fmt.Errorf("relay: trace parent %q is neither link nor child", c.TraceParent)
 	}
 	c.Logger = c.Logger.With("relay", c.Name, "database", c.Database)
 	return c, nil
