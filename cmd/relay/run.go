@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -125,16 +124,11 @@ func awaitDatabase(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 }
 
-// readiness reports the first part that a relay cannot work without and that
-// does not answer.
-func readiness(broker *natsbroker.Broker, pools []*pgxpool.Pool) func(context.Context) error {
-	return func(ctx context.Context) error {
-		errs := []error{broker.Ready(ctx)}
-		for _, pool := range pools {
-			if err := pool.Ping(ctx); err != nil {
-				errs = append(errs, fmt.Errorf("database %s: %w", pool.Config().ConnConfig.Database, err))
-			}
-		}
-		return errors.Join(errs...)
+// readiness asks for everything that a relay cannot work without.
+func readiness(broker *natsbroker.Broker, pools []*pgxpool.Pool) []httpserver.Check {
+	checks := []httpserver.Check{{Name: "broker", Ask: broker.Ready}}
+	for _, pool := range pools {
+		checks = append(checks, httpserver.Check{Name: "database " + pool.Config().ConnConfig.Database, Ask: pool.Ping})
 	}
+	return checks
 }

@@ -117,7 +117,7 @@ func TestEveryDeploymentIsCompleteAndCannotDoMore(t *testing.T) {
 		if len(pod.Containers) != 1 || c.Name != "program" || !strings.HasPrefix(c.Image, "registry.example/orderpaid:") {
 			t.Errorf("%s: container %s of image %s", name, c.Name, c.Image)
 		}
-		if c.LivenessProbe == nil || c.ReadinessProbe == nil || c.LivenessProbe.HTTPGet.Path != "/livez" || c.ReadinessProbe.HTTPGet.Path != "/readyz" {
+		if c.LivenessProbe == nil || c.ReadinessProbe == nil || c.LivenessProbe.HTTPGet.Path != "/livez" || c.ReadinessProbe.HTTPGet.Path != ready(d) {
 			t.Errorf("%s lacks a probe", name)
 		}
 		if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() {
@@ -143,6 +143,15 @@ func TestEveryDeploymentIsCompleteAndCannotDoMore(t *testing.T) {
 	if got, want := len(b.deployments), 6; got != want || len(b.jobs) != 2 {
 		t.Errorf("got %d deployments and %d jobs, want %d and 2", got, len(b.jobs), want)
 	}
+}
+
+// ready is what a program is asked for before it gets its work: a service, by
+// customers, who do not need the broker; the relay, by nobody else than itself.
+func ready(d *appsv1.Deployment) string {
+	if d.Labels["tier"] == "service" {
+		return "/readyz?exclude=broker&exclude=durable"
+	}
+	return "/readyz"
 }
 
 func restricted(t *testing.T, name string, pod corev1.PodSpec) {

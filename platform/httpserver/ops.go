@@ -2,8 +2,13 @@ package httpserver
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,17 +25,24 @@ const readyTimeout = 2 * time.Second
 //
 //	/livez    200 while the process can answer at all. It checks nothing else:
 //	          restarting a process does not mend its database.
-//	/readyz   200 when ready returns nil within 2 seconds, else 503.
+//	/readyz   200 when every check returns nil within 2 seconds, else 503.
+//	          ?exclude=NAME leaves one out, as with the servers of Kubernetes.
 //	/metrics  Prometheus.
 //	/ops/...  what mount adds, on a router like that of [NewRouter].
 //
 // Keep addr private: readiness names what is broken, and metrics tell how the
 // business goes.
-func RunOps(ctx context.Context, addr string, ready func(context.Context) error, mount ...func(chi.Router)) error {
-	return Run(ctx, addr, opsHandler(ready, mount...))
+func RunOps(ctx context.Context, addr string, checks []Check, mount ...func(chi.Router)) error {
+	return Run(ctx, addr, opsHandler(checks, mount...))
 }
 
-func opsHandler(ready func(context.Context) error, mount ...func(chi.Router)) http.Handler {
+// A Check asks for one thing that a program cannot do all of its work without.
+type Check struct {
+	Name string
+	Ask  func(context.Context) error
+}
+
+func opsHandler(checks []Check, mount ...func(chi.Router)) http.Handler {
 	mux := http.NewServeMux()
 	if len(mount) > 0 {
 		router := NewRouter("ops")
@@ -42,7 +54,7 @@ func opsHandler(ready func(context.Context) error, mount ...func(chi.Router)) ht
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		WriteJSON(w, http.StatusOK, health{Status: "alive"})
 	})
-	mux.Handle("GET /readyz", &readyz{check: ready})
+	mux.Handle("GET /readyz", &readyz{checks: checks})
 	mux.Handle("GET /metrics", telemetry.Handler())
 	return mux
 }
@@ -53,26 +65,52 @@ type health struct {
 }
 
 type readyz struct {
-	check  func(context.Context) error
-	broken atomic.Bool // what the last check found: only changes are logged
+	checks []Check
+	broken atomic.Bool // what the last look at all of them found: only changes are logged
 }
 
 func (h *readyz) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	excluded := r.URL.Query()["exclude"]
+	for _, name := range excluded {
+		if !slices.ContainsFunc(h.checks, func(c Check) bool { return c.Name == name }) { // a misspelt one would never be noticed
+			WriteJSON(w, http.StatusBadRequest, health{Status: "unknown", Reason: "one of the excluded checks does not exist"})
+			return
+		}
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
-	err := h.check(ctx)
+	err := h.ask(ctx, excluded)
 	if r.Context().Err() != nil {
 		return // the asker has gone: this says nothing about readiness
 	}
-	if err != nil {
-		if !h.broken.Swap(true) {
+	if len(excluded) == 0 && h.broken.Swap(err != nil) != (err != nil) {
+		if err != nil {
 			slog.WarnContext(ctx, "not ready", "error", err)
+		} else {
+			slog.InfoContext(ctx, "ready again")
 		}
-		WriteJSON(w, http.StatusServiceUnavailable, health{Status: "not ready", Reason: err.Error()})
+	}
+	if err != nil {
+		WriteJSON(w, http.StatusServiceUnavailable, health{Status: "not ready", Reason: strings.ReplaceAll(err.Error(), "\n", "; ")})
 		return
 	}
-	if h.broken.Swap(false) {
-		slog.InfoContext(ctx, "ready again")
-	}
 	WriteJSON(w, http.StatusOK, health{Status: "ready"})
+}
+
+// ask makes all checks at the same time: one that hangs must not hide another.
+func (h *readyz) ask(ctx context.Context, excluded []string) error {
+	errs := make([]error, len(h.checks))
+	var all sync.WaitGroup
+	for i, c := range h.checks {
+		if slices.Contains(excluded, c.Name) {
+			continue
+		}
+		all.Go(func() {
+			if err := c.Ask(ctx); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", c.Name, err)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }

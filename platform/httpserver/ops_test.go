@@ -12,7 +12,7 @@ import (
 
 func TestLivenessAsksNobody(t *testing.T) {
 	t.Parallel()
-	srv := startServer(t, opsHandler(func(context.Context) error { return errors.New("everything is broken") }), defaultLimits)
+	srv := startServer(t, opsHandler(broker(func(context.Context) error { return errors.New("everything is broken") })), defaultLimits)
 	if got := srv.do(t, "GET", "/livez", ""); got.status != 200 || got.body != `{"status":"alive"}`+"\n" {
 		t.Errorf("/livez = %+v, want 200 alive", got)
 	}
@@ -21,7 +21,7 @@ func TestLivenessAsksNobody(t *testing.T) {
 func TestReadinessFollowsTheCheckAndLogsOnlyChanges(t *testing.T) {
 	t.Parallel()
 	var broken atomic.Pointer[error]
-	srv := startServer(t, opsHandler(func(ctx context.Context) error {
+	srv := startServer(t, opsHandler(broker(func(ctx context.Context) error {
 		if end, ok := ctx.Deadline(); !ok || time.Until(end) > readyTimeout {
 			t.Errorf("deadline = %v, %v; want one within %s", end, ok, readyTimeout)
 		}
@@ -29,17 +29,17 @@ func TestReadinessFollowsTheCheckAndLogsOnlyChanges(t *testing.T) {
 			return *err
 		}
 		return nil
-	}), defaultLimits)
+	})), defaultLimits)
 
-	reason := errors.New("no broker " + rand.Text())
+	reason := errors.New("away " + rand.Text())
 	for _, step := range []struct {
 		err    *error
 		status int
 		body   string
 	}{
 		{nil, 200, `{"status":"ready"}`},
-		{&reason, 503, `{"status":"not ready","reason":"` + reason.Error() + `"}`},
-		{&reason, 503, `{"status":"not ready","reason":"` + reason.Error() + `"}`},
+		{&reason, 503, `{"status":"not ready","reason":"broker: ` + reason.Error() + `"}`},
+		{&reason, 503, `{"status":"not ready","reason":"broker: ` + reason.Error() + `"}`},
 		{nil, 200, `{"status":"ready"}`},
 	} {
 		broken.Store(step.err)
@@ -54,12 +54,31 @@ func TestReadinessFollowsTheCheckAndLogsOnlyChanges(t *testing.T) {
 
 func TestReadinessCheckThatHangsIsNotReady(t *testing.T) {
 	t.Parallel()
-	srv := startServer(t, opsHandler(func(ctx context.Context) error {
+	srv := startServer(t, opsHandler(broker(func(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
-	}), defaultLimits)
+	})), defaultLimits)
 	if got := srv.do(t, "GET", "/readyz", ""); got.status != 503 {
 		t.Errorf("/readyz = %+v, want 503", got)
+	}
+}
+
+// broker is a readiness that asks for one thing.
+func broker(ask func(context.Context) error) []Check { return []Check{{"broker", ask}} }
+
+func TestReadinessNamesAllThatIsAwayAndLeavesOutWhatTheAskerDoesNotNeed(t *testing.T) {
+	t.Parallel()
+	away := func(context.Context) error { return errors.New("away") }
+	srv := startServer(t, opsHandler([]Check{{"database", func(context.Context) error { return nil }}, {"durable", away}, {"broker", away}}), defaultLimits)
+	for path, want := range map[string]answer{
+		"/readyz":                                {status: 503, body: `{"status":"not ready","reason":"durable: away; broker: away"}`},
+		"/readyz?exclude=broker":                 {status: 503, body: `{"status":"not ready","reason":"durable: away"}`},
+		"/readyz?exclude=broker&exclude=durable": {status: 200, body: `{"status":"ready"}`},
+		"/readyz?exclude=brokre":                 {status: 400, body: `{"status":"unknown","reason":"one of the excluded checks does not exist"}`},
+	} {
+		if got := srv.do(t, "GET", path, ""); got.status != want.status || got.body != want.body+"\n" {
+			t.Errorf("%s = %+v, want %+v", path, got, want)
+		}
 	}
 }
 
@@ -68,7 +87,7 @@ func TestMetricsAreServedOnTheOpsListener(t *testing.T) {
 	addr := freeAddr(t)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- RunOps(ctx, addr, func(context.Context) error { return nil }) }()
+	go func() { done <- RunOps(ctx, addr, nil) }()
 	_ = dial(t, addr).Close()
 	got := server{addr: addr}.do(t, "GET", "/metrics", "")
 	if got.status != 200 || !strings.Contains(got.body, "go_goroutines") || !strings.Contains(got.body, `service_name="httpserver-test"`) {

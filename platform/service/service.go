@@ -93,6 +93,10 @@ func (b *Base) Outbox() (*messaging.Outbox, error) {
 // Run runs the API, the consumer, the ops API and more until ctx is done or one
 // of them fails, and waits for all of them. own is what the ops API shows of
 // the service's tables.
+//
+// The service is ready with its database, its durable and the broker. Whoever
+// sends customers to it asks without the last two: they are served while the
+// broker is away, and what they do waits in the outbox.
 func (b *Base) Run(ctx context.Context, api http.Handler, consumer *messaging.Consumer, own opsapi.Own, more ...func(context.Context) error) error {
 	ops, err := opsapi.New(opsapi.Config{
 		Service: b.name, Pool: b.Operators, Flags: b.flags, Consumers: []*messaging.Consumer{consumer}, Broker: b.Broker, Own: own,
@@ -100,20 +104,16 @@ func (b *Base) Run(ctx context.Context, api http.Handler, consumer *messaging.Co
 	if err != nil {
 		return err
 	}
-	ready := func(ctx context.Context) error { // a real query, a live durable, a real answer of the stream
-		if err := b.Requests.Ping(ctx); err != nil {
-			return err
-		}
-		if err := consumer.Ready(); err != nil {
-			return err
-		}
-		return b.Broker.Ready(ctx)
+	needs := []httpserver.Check{ // a real query, a live durable, a real answer of the broker
+		{Name: "database", Ask: b.Requests.Ping},
+		{Name: "durable", Ask: func(context.Context) error { return consumer.Ready() }},
+		{Name: "broker", Ask: b.Broker.Ready},
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, run := range append(more, consumer.Run, ops.Run) {
 		g.Go(func() error { return run(ctx) })
 	}
 	g.Go(func() error { return httpserver.Run(ctx, b.cfg.HTTPAddr, api) })
-	g.Go(func() error { return httpserver.RunOps(ctx, b.cfg.OpsAddr, ready, ops.Mount) })
+	g.Go(func() error { return httpserver.RunOps(ctx, b.cfg.OpsAddr, needs, ops.Mount) })
 	return g.Wait()
 }
