@@ -20,6 +20,7 @@ import (
 	"orderpaid/platform/natstest"
 	"orderpaid/platform/postgres"
 	"orderpaid/platform/process"
+	"orderpaid/platform/service/servicetest"
 	"orderpaid/shopctl"
 )
 
@@ -47,7 +48,7 @@ func pooled(t *testing.T, c cluster, settings string) func(role, service string)
 	for _, role := range []string{"order", "points", "notify", "search", "relay"} {
 		fmt.Fprintf(&users, "\"shop_%s\" \"secret\"\n", role)
 	}
-	host, port, _ := net.SplitHostPort(freeAddress(t))
+	host, port, _ := net.SplitHostPort(servicetest.FreeAddr(t))
 	files := map[string]string{"users": users.String(), "pgbouncer.ini": fmt.Sprintf(`[databases]
 * = host=%s port=%s
 [pgbouncer]
@@ -122,17 +123,7 @@ func answers(t *testing.T, ok func() bool) {
 	}
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
-// C47: every service and the relay behind a pooler of transactions: orders are
+// Every service and the relay behind a pooler of transactions: orders are
 // placed and paid, and then everything is compared.
 func TestTheShopWorksBehindPgBouncer(t *testing.T) {
 	t.Parallel()
@@ -150,13 +141,13 @@ func TestTheShopWorksBehindPgBouncer(t *testing.T) {
 	if err := os.WriteFile(secretFile, []byte(secret), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	sim, smtp, ops, api := freeAddress(t), freeAddress(t), []string{freeAddress(t)}, map[string]string{}
+	sim, smtp, ops, api := servicetest.FreeAddr(t), servicetest.FreeAddr(t), []string{servicetest.FreeAddr(t)}, map[string]string{}
 	child(t, []string{"SIM_HTTP_ADDR=" + sim, "SIM_SMTP_ADDR=" + smtp, "SIM_WEBHOOK_SECRET=" + secret}, filepath.Join(bin, "sim"))
 	databases := map[string]process.Secret{}
 	var outboxes []string
 	for _, service := range []string{"order", "points", "notify", "search"} {
-		api[service] = freeAddress(t)
-		ops = append(ops, freeAddress(t))
+		api[service] = servicetest.FreeAddr(t)
+		ops = append(ops, servicetest.FreeAddr(t))
 		databases[service] = process.Secret(c.dsn("shop_audit", service))
 		if service != "search" {
 			outboxes = append(outboxes, service+"="+through("shop_relay", service))

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"orderpaid/platform/service/servicetest"
 )
 
 // A child is one of our programs in a process of its own. Nothing starts it
@@ -30,7 +32,7 @@ type child struct {
 // start runs a program until the test ends.
 func start(t *testing.T, name, program string, env ...string) *child {
 	t.Helper()
-	ops := freeAddress(t)
+	ops := servicetest.FreeAddr(t)
 	c := &child{name: name, ops: "http://" + ops, log: filepath.Join(t.TempDir(), name+".log"), done: make(chan struct{})}
 	log, err := os.Create(c.log)
 	if err != nil {
@@ -145,16 +147,6 @@ func (c *child) showLog(t *testing.T) {
 		t.Log(err)
 	}
 	t.Logf("the end of %s's log:\n%s", c.name, log[max(0, len(log)-4000):])
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // startRelay starts a relay for one database.

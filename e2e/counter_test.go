@@ -11,6 +11,7 @@ import (
 	"orderpaid/demo"
 	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/natstest"
+	"orderpaid/platform/service/servicetest"
 	"orderpaid/shopctl"
 )
 
@@ -35,11 +36,11 @@ func newCounter(t *testing.T, orderDB, pointsDB *pgxpool.Pool) *counter {
 	if err := natsbroker.EnsureTopology(t.Context(), shop.natsURL, shopctl.Topology()); err != nil {
 		t.Fatal(err)
 	}
-	addr := freeAddress(t)
+	addr := servicetest.FreeAddr(t)
 	shop.api = "http://" + addr
 	order := start(t, "order", "order", "HTTP_ADDR="+addr, "DATABASE_URL="+orderDB.Config().ConnString(), "NATS_URL="+shop.natsURL,
 		"WEBHOOK_SECRETS="+shop.secret, "OPS_TOKENS=alice:operator:"+operatorToken)
-	points := start(t, "points", "points", "HTTP_ADDR="+freeAddress(t), "DATABASE_URL="+pointsDB.Config().ConnString(), "NATS_URL="+shop.natsURL,
+	points := start(t, "points", "points", "HTTP_ADDR="+servicetest.FreeAddr(t), "DATABASE_URL="+pointsDB.Config().ConnString(), "NATS_URL="+shop.natsURL,
 		"OPS_TOKENS=alice:operator:"+operatorToken)
 	shop.services = "order=" + order.ops + " points=" + points.ops
 	order.awaitReady(t)

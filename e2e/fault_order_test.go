@@ -10,6 +10,7 @@ import (
 	"orderpaid/platform/faults"
 	"orderpaid/platform/natstest"
 	"orderpaid/platform/pgserver"
+	"orderpaid/platform/service/servicetest"
 	"orderpaid/services/order"
 )
 
@@ -18,12 +19,12 @@ import (
 func crashOrder(t *testing.T, srv *pgserver.Server, point string) {
 	db, broker := onServer(t, srv, "order"), natstest.New(t)
 	ensureTopology(t, broker.URL(), order.Subscriptions()...)
-	secret, api, world := webhookSecret(), freeAddress(t), freeAddress(t)
+	secret, api, world := webhookSecret(), servicetest.FreeAddr(t), servicetest.FreeAddr(t)
 	env := []string{"HTTP_ADDR=" + api, "DATABASE_URL=" + db.Config().ConnString(), "NATS_URL=" + broker.URL(),
 		"WEBHOOK_SECRETS=" + secret, "CONSUMER_LEASE=2s"}
 	victim := start(t, "order-1", "order", append(env, faults.Env+"="+point)...)
 	victim.awaitReady(t)
-	start(t, "sim", "sim", "SIM_HTTP_ADDR="+world, "SIM_SMTP_ADDR="+freeAddress(t), "SIM_WEBHOOK_SECRET="+secret,
+	start(t, "sim", "sim", "SIM_HTTP_ADDR="+world, "SIM_SMTP_ADDR="+servicetest.FreeAddr(t), "SIM_WEBHOOK_SECRET="+secret,
 		"SIM_WEBHOOK_URL=http://"+api+"/v1/webhooks/payments").awaitListening(t, world)
 	startRelay(t, 1, "order", db.Config().ConnString(), broker.URL())
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"orderpaid/platform/pgserver"
+	"orderpaid/platform/service/servicetest"
 )
 
 // A natsServer is a nats-server in a process of its own, which tests kill,
@@ -41,7 +42,7 @@ jetstream {
 // startNATS starts a server that ends with its test.
 func startNATS(t *testing.T) *natsServer {
 	t.Helper()
-	s := &natsServer{dir: t.TempDir(), addr: freeAddress(t), monitor: freeAddress(t)}
+	s := &natsServer{dir: t.TempDir(), addr: servicetest.FreeAddr(t), monitor: servicetest.FreeAddr(t)}
 	config := fmt.Sprintf(natsConfig, s.addr, s.monitor, s.store())
 	if err := os.WriteFile(filepath.Join(s.dir, "nats.conf"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)

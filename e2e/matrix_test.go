@@ -21,6 +21,7 @@ import (
 	"orderpaid/platform/pgserver"
 	"orderpaid/platform/pgtest"
 	"orderpaid/platform/postgres"
+	"orderpaid/platform/service/servicetest"
 	"orderpaid/services/points"
 )
 
@@ -155,7 +156,7 @@ func (l *line) relay(t *testing.T, n int, env ...string) *child {
 
 func (l *line) points(t *testing.T, n int, env ...string) *child {
 	t.Helper()
-	return start(t, fmt.Sprintf("points-%d", n), "points", append([]string{"HTTP_ADDR=" + freeAddress(t),
+	return start(t, fmt.Sprintf("points-%d", n), "points", append([]string{"HTTP_ADDR=" + servicetest.FreeAddr(t),
 		"DATABASE_URL=" + l.pointsDSN, "NATS_URL=" + l.childNATS, "CONSUMER_LEASE=2s"}, env...)...)
 }
 

@@ -13,6 +13,7 @@ import (
 	"orderpaid/platform/natstest"
 	"orderpaid/platform/pgtest"
 	"orderpaid/platform/postgres"
+	"orderpaid/platform/service/servicetest"
 	"orderpaid/services/points"
 )
 
@@ -36,7 +37,7 @@ func TestThreeReplicasOfPointsAwardEachOrderOnceWhenTheActiveOneIsKilled(t *test
 	ensureTopology(t, broker.URL(), points.Subscriptions()...)
 	var replicas []*child
 	for n := range 3 {
-		replicas = append(replicas, start(t, fmt.Sprintf("points-%d", n+1), "points", "HTTP_ADDR="+freeAddress(t),
+		replicas = append(replicas, start(t, fmt.Sprintf("points-%d", n+1), "points", "HTTP_ADDR="+servicetest.FreeAddr(t),
 			"DATABASE_URL="+pointsDB.Config().ConnString(), "NATS_URL="+broker.URL()))
 	}
 	for _, replica := range replicas {

@@ -9,12 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	mathrand "math/rand/v2"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +26,7 @@ import (
 	"orderpaid/platform/opsapi"
 	"orderpaid/platform/pgtest"
 	"orderpaid/platform/process"
+	"orderpaid/platform/service/servicetest"
 	"orderpaid/services/notify"
 	"orderpaid/services/order"
 	"orderpaid/services/points"
@@ -68,7 +66,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{db: map[string]*pgxpool.Pool{}, nats: natstest.New(t), httpAddr: map[string]string{}, opsAddr: map[string]string{}, stops: map[string]func(){}}
 	w.ensureTopology(t)
 	for _, name := range serviceNames {
-		w.db[name], w.httpAddr[name], w.opsAddr[name] = pgtest.New(t, name), freeAddr(t), freeAddr(t)
+		w.db[name], w.httpAddr[name], w.opsAddr[name] = pgtest.New(t, name), servicetest.FreeAddr(t), servicetest.FreeAddr(t)
 	}
 	outside, err := sim.Listen(t.Context(), sim.Config{HTTPAddr: "127.0.0.1:0", SMTPAddr: "127.0.0.1:0", KeepMails: 10_000,
 		WebhookSecret: process.Secret(webhookSecret), WebhookURL: "http://" + w.httpAddr["order"] + "/v1/webhooks/payments"})
@@ -374,32 +372,6 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	for deadline := time.Now().Add(60 * time.Second); !ok(); <-ticker.C {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within 60 s: %s", what)
-		}
-	}
-}
-
-var (
-	takenMu sync.Mutex
-	taken   = map[int]bool{}
-)
-
-// freeAddr returns an address that nobody listens at and that nobody else here
-// gets. It is below the ports that the system gives to outgoing connections, or
-// one of those could take it before a service is started again.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	takenMu.Lock()
-	defer takenMu.Unlock()
-	for {
-		port := 15_000 + mathrand.IntN(15_000)
-		if taken[port] {
-			continue
-		}
-		taken[port] = true
-		addr := fmt.Sprintf("127.0.0.1:%d", port)
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
 		}
 	}
 }

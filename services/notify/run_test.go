@@ -2,17 +2,14 @@ package notify
 
 import (
 	"context"
-	"encoding/json"
-	"net"
-	"net/http"
 	"testing"
 	"time"
 
-	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/natstest"
 	"orderpaid/platform/pgtest"
 	"orderpaid/platform/process"
+	"orderpaid/platform/service/servicetest"
 )
 
 func TestAnEventOnTheStreamBecomesAMail(t *testing.T) {
@@ -23,7 +20,7 @@ func TestAnEventOnTheStreamBecomesAMail(t *testing.T) {
 	}
 	cfg := Config{
 		Service: process.Service{
-			HTTPAddr: freeAddr(t), OpsAddr: freeAddr(t), DatabaseConns: 4,
+			HTTPAddr: servicetest.FreeAddr(t), OpsAddr: servicetest.FreeAddr(t), DatabaseConns: 4,
 			DatabaseURL: process.Secret(pool.Config().ConnString()), NATSURL: process.Secret(broker.URL()),
 		},
 		SMTPAddr: server.smtpAddr, MailFrom: "orders@shop.example", ContactDomain: "customers.example",
@@ -32,25 +29,12 @@ func TestAnEventOnTheStreamBecomesAMail(t *testing.T) {
 	if err := cfg.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, cfg) }()
-
+	stop := servicetest.Start(t, func(ctx context.Context) error { return Run(ctx, cfg) })
 	order := newOrder()
-	publish(t, broker.URL(), paid(t, order, "u1"))
-	eventually(t, func() bool { return len(server.mails(t, order)) == 1 }, func() string { return "the mail arrives" })
-	resp, err := http.Get("http://" + cfg.OpsAddr + "/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Errorf("readyz: got %d", resp.StatusCode)
-	}
+	servicetest.Publish(t, broker.URL(), OrderPaid{}.Kind(), paid(t, order, "u1"))
+	servicetest.Eventually(t, "the mail arrives", func() bool { return len(server.mails(t, order)) == 1 })
+	servicetest.AwaitReady(t, cfg.OpsAddr)
 	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("Run ended with %v", err)
-	}
 }
 
 func TestAConfigThatCannotWorkIsRefused(t *testing.T) {
@@ -76,36 +60,4 @@ func TestAConfigThatCannotWorkIsRefused(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-}
-
-// publish puts an event on the stream, as a relay does.
-func publish(t *testing.T, url string, event []byte) {
-	t.Helper()
-	publisher, err := natsbroker.Connect(t.Context(), natsbroker.Config{URL: url, Name: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer publisher.Close()
-	var env messaging.Envelope
-	if err := json.Unmarshal(event, &env); err != nil {
-		t.Fatal(err)
-	}
-	shard := messaging.ShardOf(env.AggregateID)
-	receipts := publisher.Publish(t.Context(), []messaging.Message{{
-		ID: env.EventID, Key: env.AggregateID, Subject: OrderPaid{}.Kind().Subject(shard), Data: event,
-	}})
-	if receipts[0].Err != nil {
-		t.Fatal(receipts[0].Err)
-	}
-}
-
-// freeAddr returns an address nobody listens at.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }

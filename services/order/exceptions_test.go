@@ -134,6 +134,26 @@ func TestAnExceptionIsShownWithItsHistoryAndWithoutItsValues(t *testing.T) {
 	}
 }
 
+// Under an id that was used before, the shop keeps what the first callback said,
+// which is not what the exception is about.
+func TestAnExceptionDoesNotShowWhatAnotherCallbackSaid(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	_, viewer := s.operators(t)
+	o := s.placed(t)
+	first := announcement{id: "msg_1", kind: PaymentFailed, orderID: o.OrderID, paymentID: "pay_1", amount: 1, currency: "CNY"}
+	s.announce(t, first)
+	first.kind = PaymentSucceeded
+	if r := s.announce(t, first); r.result() != kept(ReasonCallbackReused) {
+		t.Fatalf("got %s, want it kept for its id", r)
+	}
+	e := waiting(t, viewer)[0]
+	detail, err := viewer.Exception(t.Context(), strconv.FormatInt(e.ExceptionID, 10))
+	if err != nil || detail.Bytes != 0 || len(detail.Masked) != 0 {
+		t.Errorf("got %d bytes, %s, %v, want no announcement", detail.Bytes, detail.Masked, err)
+	}
+}
+
 // The person settled it because its payment would never come. Now it has: the
 // order must not show more money than there is, and nobody may miss that.
 func TestASettledRefundWhosePaymentComesAfterAllIsOpenedAgain(t *testing.T) {

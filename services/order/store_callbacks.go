@@ -115,11 +115,11 @@ const (
 )
 
 const sqlKeepException = `
-INSERT INTO payment_exception (state, reason, explanation, kind, order_id, payment_id, refund_id, amount, currency,
+INSERT INTO payment_exception (state, reason, explanation, kind, order_id, payment_id, refund_id, amount, currency, said_sha256,
                                provider_at, callback_id, first_seen_at, last_seen_at)
-VALUES (@state, @reason, @explanation, @kind, @order_id, @payment_id, @refund_id, @amount, @currency,
+VALUES (@state, @reason, @explanation, @kind, @order_id, @payment_id, @refund_id, @amount, @currency, @said,
         @provider_at, @callback_id, @at, @at)
-ON CONFLICT (reason, kind, order_id, payment_id, refund_id, amount, currency)
+ON CONFLICT (reason, kind, order_id, payment_id, refund_id, amount, currency, said_sha256)
 DO UPDATE SET occurrences = payment_exception.occurrences + 1, last_seen_at = excluded.last_seen_at`
 
 // keepException keeps what a callback claims and why it was not applied. The
@@ -128,7 +128,8 @@ func keepException(ctx context.Context, tx pgx.Tx, cb Callback, state ExceptionS
 	_, err := tx.Exec(ctx, sqlKeepException, pgx.StrictNamedArgs{
 		"state": state, "reason": why.Reason, "explanation": why.Explanation, "kind": cb.Type,
 		"order_id": cb.OrderID, "payment_id": cb.PaymentID, "refund_id": cb.RefundID,
-		"amount": cb.Amount.Amount, "currency": cb.Amount.Currency,
+		"amount": cb.Amount.Amount, "currency": cb.Amount.Currency, "said": append([]byte{}, cb.Said...), // never NULL
+
 		"provider_at": cb.At, "callback_id": cb.ID, "at": at,
 	})
 	if err != nil {

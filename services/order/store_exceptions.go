@@ -59,6 +59,8 @@ SELECT body FROM payment_callback WHERE callback_id = $1 AND body_sha256 IS NULL
 
 // findException returns one exception and the body of the callback that said
 // so first, nil once that is erased. It returns errNoException if there is none.
+// Of a callback under an id that was used before there is no body: what is kept
+// under that id is what the other one said.
 func findException(ctx context.Context, q querier, id int64) (e Exception, body []byte, err error) {
 	rows, _ := q.Query(ctx, sqlException, id)
 	e, err = pgx.CollectExactlyOneRow(rows, scanException)
@@ -67,6 +69,9 @@ func findException(ctx context.Context, q querier, id int64) (e Exception, body 
 	}
 	if err != nil {
 		return e, nil, fmt.Errorf("read payment exception %d: %w", id, err)
+	}
+	if e.Reason == ReasonCallbackReused {
+		return e, nil, nil
 	}
 	rows, _ = q.Query(ctx, sqlExceptionBody, e.CallbackID)
 	bodies, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])

@@ -119,6 +119,10 @@ func parseCallback(id string, body []byte) (Callback, error) {
 	if err := readField(document, "data", &data); err != nil && cb.known() {
 		return Callback{}, err
 	}
+	if !cb.known() {
+		said := sha256.Sum256(document["data"])
+		cb.Said = said[:]
+	}
 	if err := cb.readData(data); err != nil {
 		return Callback{}, err
 	}

@@ -105,7 +105,7 @@ func TestBadWebhookSecretsStopTheStartAndAreNotShown(t *testing.T) {
 	}
 }
 
-// C01, C02, C06: a callback that cannot be read is refused with its reason and
+// A callback that cannot be read is refused with its reason and
 // leaves nothing, so that the provider shows it as failed.
 func TestUnreadableCallbacksAreRefused(t *testing.T) {
 	t.Parallel()
@@ -231,7 +231,28 @@ func TestCallbackOfAnUnknownTypeIsKeptHoweverItLooks(t *testing.T) {
 			t.Errorf("got %+v, want it open for its type", e)
 		}
 	}
-	if got := s.get(t, o.OrderID); len(got.Exceptions) != 2 { // with an amount that can be read, and without
-		t.Errorf("got %d exceptions of the order, want 2", len(got.Exceptions))
+	if got := s.get(t, o.OrderID); len(got.Exceptions) != 4 { // each says something else
+		t.Errorf("got %d exceptions of the order, want 4", len(got.Exceptions))
+	}
+}
+
+// Two disputes that name no order are two, and who settles one has not seen the
+// other. The same one, announced again at another time, is known.
+func TestCallbacksOfAnUnknownTypeAreToldApartByWhatTheySay(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	alice, viewer := s.operators(t)
+	disputed := func(second int, charge string) string {
+		return fmt.Sprintf(`{"type":"charge.disputed","timestamp":"2026-10-03T02:00:%02dZ","data":{"charge":%q}}`, second, charge)
+	}
+	s.callback(t, "msg_1", disputed(1, "ch_1"))
+	settleAll(t, alice, "won", waiting(t, viewer)...)
+	s.callback(t, "msg_2", disputed(2, "ch_1"))
+	if left := waiting(t, viewer); len(left) != 0 {
+		t.Errorf("got %+v, want the same dispute to stay settled", left)
+	}
+	s.callback(t, "msg_3", disputed(2, "ch_2"))
+	if left := waiting(t, viewer); len(left) != 1 || left[0].About["callback_id"] != "msg_3" {
+		t.Errorf("got %+v, want the second dispute to wait for a person", left)
 	}
 }

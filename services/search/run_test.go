@@ -3,12 +3,12 @@ package search
 import (
 	"context"
 	"encoding/json"
-	"net"
 	"net/http"
 	"testing"
 
 	"orderpaid/platform/leaktest"
 	"orderpaid/platform/process"
+	"orderpaid/platform/service/servicetest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -19,17 +19,15 @@ func TestTheServiceIndexesServesAndIsRebuilt(t *testing.T) {
 	s := newShop(t)
 	dsn := process.Secret(s.pool.Config().ConnString())
 	cfg := Config{Service: process.Service{
-		HTTPAddr: freeAddr(t), OpsAddr: freeAddr(t), DatabaseURL: dsn, MigrateURL: dsn, DatabaseConns: 4, NATSURL: process.Secret(s.server.URL()),
+		HTTPAddr: servicetest.FreeAddr(t), OpsAddr: servicetest.FreeAddr(t), DatabaseURL: dsn, MigrateURL: dsn, DatabaseConns: 4, NATSURL: process.Secret(s.server.URL()),
 	}}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, cfg) }()
-
+	stop := servicetest.Start(t, func(ctx context.Context) error { return Run(ctx, cfg) })
 	order := newOrder()
 	s.publish(t, life(t, order, 2)...)
 	s.await(t, 2)
-	cfg.Rebuild = true
-	if err := Run(t.Context(), cfg); err != nil {
+	rebuild := cfg
+	rebuild.Rebuild = true
+	if err := Run(t.Context(), rebuild); err != nil {
 		t.Fatal(err)
 	}
 	s.publish(t, life(t, newOrder(), 1)...)
@@ -40,27 +38,8 @@ func TestTheServiceIndexesServesAndIsRebuilt(t *testing.T) {
 	if len(answer.Orders) != 2 || answer.Orders[1].OrderID != order && answer.Orders[0].OrderID != order {
 		t.Errorf("found %+v", answer.Orders)
 	}
-	var ready struct{ Status string }
-	if requireJSON(t, "http://"+cfg.OpsAddr+"/readyz", &ready); ready.Status != "ready" {
-		t.Errorf("readiness: %+v", ready)
-	}
+	servicetest.AwaitReady(t, cfg.OpsAddr)
 	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("stop: %v", err)
-	}
-}
-
-// freeAddr returns an address that nobody listens on.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return l.Addr().String()
 }
 
 func requireJSON(t *testing.T, url string, v any) {
