@@ -34,6 +34,7 @@ var pureFiles = []string{"domain.go", "money.go", "tokenize.go"}
 var pureImports = []string{
 	"cmp", "errors", "fmt", "maps", "math", "math/bits", "regexp", "slices", "sort", "strconv", "strings", "time", "unicode", "unicode/utf8",
 	"github.com/google/uuid", "golang.org/x/text/cases", "golang.org/x/text/unicode/norm",
+	"orderpaid/platform/strictjson",
 }
 
 // impureCalls ask the clock or the dice.

@@ -91,7 +91,7 @@ type Meta struct {
 	OccurredAt       time.Time `json:"occurred_at"`            // RFC 3339; when the fact became true
 	ExpiresAt        time.Time `json:"expires_at,omitzero"`    // after this no consumer acts on it; it ends as "expired"
 	Producer         string    `json:"producer"`               // the service that stated the fact
-	Tenant           string    `json:"tenant"`                 // whose data it is
+	Tenant           string    `json:"tenant"`                 // whose data it is: for whoever reads the stream; no consumer asks
 	CorrelationID    string    `json:"correlation_id"`         // the same for everything that one request set off
 	CausationID      string    `json:"causation_id,omitempty"` // the event that caused this one
 	TraceParent      string    `json:"trace_parent,omitempty"` // W3C trace context of the creation
@@ -161,13 +161,6 @@ func parseEnvelope(raw []byte) (Envelope, error) {
 	return env, env.check()
 }
 
-// storable reports whether a time survives being stored and sent on. What is
-// the year 9999 in the sender's zone may be 10000 in UTC, which JSON refuses.
-func storable(t time.Time) bool {
-	year := t.UTC().Year()
-	return year >= 1970 && year <= 9999
-}
-
 // withoutValues says what is wrong with a document and nothing of what it
 // holds: the errors of the decoders quote it, and it is personal.
 func withoutValues(err error) error {
@@ -202,9 +195,9 @@ func (e *Envelope) check() error {
 		return Coded("bad_envelope", fmt.Errorf("an identifier has more than %d bytes", MaxIDBytes))
 	case e.AggregateVersion < 1:
 		return Coded("bad_aggregate_version", errors.New("aggregate_version is missing or below 1"))
-	case !storable(e.OccurredAt):
+	case !strictjson.Storable(e.OccurredAt):
 		return Coded("bad_occurred_at", errors.New("occurred_at is missing or not within the years 1970 and 9999"))
-	case !e.ExpiresAt.IsZero() && !storable(e.ExpiresAt):
+	case !e.ExpiresAt.IsZero() && !strictjson.Storable(e.ExpiresAt):
 		return Coded("bad_expires_at", errors.New("expires_at is not within the years 1970 and 9999"))
 	case len(e.Data) == 0 || e.Data[0] != '{':
 		return Coded("bad_data", errors.New("data is missing or not an object"))

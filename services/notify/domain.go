@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"orderpaid/platform/strictjson"
 )
 
 // A Task is one mail to be sent, or what has become of it.
@@ -244,7 +246,7 @@ func plan(paid OrderPaid) (Task, error) {
 		return t, &flaw{"bad_total", "total.currency is not three capital letters"}
 	case paid.Total.Exponent == nil || *paid.Total.Exponent < 0 || *paid.Total.Exponent > maxExponent:
 		return t, &flaw{"bad_total", fmt.Sprintf("total.exponent is missing or not from 0 to %d", maxExponent)}
-	case paid.PaidAt.UTC().Year() < 1970 || paid.PaidAt.UTC().Year() > 9999:
+	case !strictjson.Storable(paid.PaidAt):
 		return t, &flaw{"bad_paid_at", "paid_at is missing or not of this era"}
 	}
 	t.Total = Money{*paid.Total.Amount, paid.Total.Currency, *paid.Total.Exponent}

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"orderpaid/platform/strictjson"
 )
 
 // State is where an order is in its life, in the order service's words.
@@ -59,7 +61,7 @@ func newDocument(e OrderCreated, version int64) (Document, error) {
 		return Document{}, errors.New("there are no items")
 	case e.Total.Amount < 0 || len(e.Total.Currency) != 3 || e.Total.Exponent < 0:
 		return Document{}, errors.New("total is not an amount of a currency")
-	case !ofThisEra(e.CreatedAt):
+	case !strictjson.Storable(e.CreatedAt): // it would make every answer that it is in impossible
 		return Document{}, errors.New("created_at is missing or not of this era")
 	}
 	return Document{
@@ -67,13 +69,6 @@ func newDocument(e OrderCreated, version int64) (Document, error) {
 		Total: e.Total, Refunded: Money{0, e.Total.Currency, e.Total.Exponent},
 		CreatedAt: e.CreatedAt, Version: version,
 	}, nil
-}
-
-// ofThisEra reports whether JSON can hold a time, whatever zone it was sent in:
-// one document with another would make every answer that it is in impossible.
-func ofThisEra(t time.Time) bool {
-	year := t.UTC().Year()
-	return 1970 <= year && year <= 9999
 }
 
 // maxIDBytes bounds what is indexed by a B-tree, whose rows hold 2704 bytes.
@@ -107,7 +102,7 @@ type Change struct {
 }
 
 func (e OrderPaid) change(version int64) (Change, error) {
-	if !ofThisEra(e.PaidAt) {
+	if !strictjson.Storable(e.PaidAt) {
 		return Change{}, errors.New("paid_at is missing or not of this era")
 	}
 	return Change{OrderID: e.OrderID, Version: version, State: StatePaid, PaidAt: e.PaidAt}, nil
@@ -116,14 +111,14 @@ func (e OrderPaid) change(version int64) (Change, error) {
 // change takes the sum of all refunds as the event states it. To add up the
 // single refunds here would be wrong once one of them comes twice.
 func (e OrderRefunded) change(version int64) (Change, error) {
-	if !ofThisEra(e.RefundedAt) || e.RefundedTotal.Amount < 0 {
+	if !strictjson.Storable(e.RefundedAt) || e.RefundedTotal.Amount < 0 {
 		return Change{}, errors.New("refunded_at is missing or not of this era, or refunded_total is below zero")
 	}
 	return Change{OrderID: e.OrderID, Version: version, Refunded: &e.RefundedTotal.Amount, RefundedAt: e.RefundedAt}, nil
 }
 
 func (e OrderCancelled) change(version int64) (Change, error) {
-	if !ofThisEra(e.CancelledAt) {
+	if !strictjson.Storable(e.CancelledAt) {
 		return Change{}, errors.New("cancelled_at is missing or not of this era")
 	}
 	return Change{OrderID: e.OrderID, Version: version, State: StateCancelled, CancelledAt: e.CancelledAt}, nil

@@ -9,6 +9,7 @@ import (
 
 	"orderpaid/platform/auth"
 	"orderpaid/platform/httpserver"
+	"orderpaid/platform/strictjson"
 )
 
 // Handler returns the service's API; guard says who is asking. A customer finds
@@ -98,8 +99,7 @@ func readQuery(r *http.Request) (Query, error) {
 // valid reports whether the database can hold the position: a cursor is
 // nothing that a client should make up, but it can.
 func (p Position) valid() bool {
-	year := p.CreatedAt.UTC().Year()
-	return 1 <= year && year <= 9999 && p.OrderID != "" && len(p.OrderID) <= maxIDBytes
+	return strictjson.Storable(p.CreatedAt) && p.OrderID != "" && len(p.OrderID) <= maxIDBytes
 }
 
 func badRequest(code, detail string) *httpserver.Error {
