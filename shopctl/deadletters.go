@@ -52,31 +52,18 @@ func (c DeadLettersList) Run(ctx context.Context, out io.Writer) error {
 	if c.State == "any" {
 		filter.State = ""
 	}
-	letters := []ownedLetter{}
-	var errs []error
-	for _, client := range clients {
-		page, err := client.DeadLetters(ctx, filter)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		for _, d := range page.Items {
-			letters = append(letters, ownedLetter{client.Service(), d})
-		}
+	letters := askEach(clients, func(a *opsapi.Client) (opsapi.Page[messaging.DeadLetter], error) { return a.DeadLetters(ctx, filter) },
+		func(service string, d messaging.DeadLetter) ownedLetter { return ownedLetter{service, d} })
+	return letters.write(out, c.JSON, "id\tstate\tconsumer\tevent\tabout\tversion\terror\tattempts\tlast\tdue\tdetail", ownedLetter.row)
+}
+
+func (d ownedLetter) row() []string {
+	due := moment(d.DueAt)
+	if d.Overdue {
+		due += " OVERDUE"
 	}
-	if c.JSON {
-		return errors.Join(append(errs, printJSON(out, letters))...)
-	}
-	var rows [][]string
-	for _, d := range letters {
-		due := moment(d.DueAt)
-		if d.Overdue {
-			due += " OVERDUE"
-		}
-		rows = append(rows, []string{fmt.Sprintf("%s/%d", d.Service, d.FailureID), d.State, d.Consumer, d.EventType, d.AggregateID,
-			fmt.Sprint(d.AggregateVersion), d.ErrorCode, fmt.Sprint(d.Attempts), moment(&d.LastFailedAt), due, d.ErrorDetail})
-	}
-	return errors.Join(append(errs, table(out, "id\tstate\tconsumer\tevent\tabout\tversion\terror\tattempts\tlast\tdue\tdetail", rows))...)
+	return []string{fmt.Sprintf("%s/%d", d.Service, d.FailureID), d.State, d.Consumer, d.EventType, d.AggregateID,
+		fmt.Sprint(d.AggregateVersion), d.ErrorCode, fmt.Sprint(d.Attempts), moment(&d.LastFailedAt), due, d.ErrorDetail}
 }
 
 // DeadLettersGroups counts dead letters by cause.

@@ -2,7 +2,6 @@ package shopctl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -12,6 +11,7 @@ import (
 // DoubtsList shows effects of which nobody knows whether they happened.
 type DoubtsList struct {
 	Services
+	Limit int `default:"100" help:"Most lines for each service. Defaults to 100."`
 }
 
 // Help is printed below the flags.
@@ -34,21 +34,13 @@ func (c DoubtsList) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	all := []ownedDoubt{}
-	var rows [][]string
-	var errs []error
-	for _, client := range clients {
-		found, err := client.Doubts(ctx)
-		errs = append(errs, err)
-		for _, d := range found {
-			all = append(all, ownedDoubt{client.Service(), d})
-			rows = append(rows, []string{client.Service() + "/" + d.ID, d.What, d.Code, d.Key, moment(&d.Since)})
-		}
-	}
-	if c.JSON {
-		return errors.Join(append(errs, printJSON(out, all))...)
-	}
-	return errors.Join(append(errs, table(out, "id\twhat\tcode\tabout\tsince", rows))...)
+	all := askEach(clients, func(a *opsapi.Client) (opsapi.Page[opsapi.Doubt], error) { return a.Doubts(ctx, "", c.Limit) },
+		func(service string, d opsapi.Doubt) ownedDoubt { return ownedDoubt{service, d} })
+	return all.write(out, c.JSON, "id\twhat\tcode\tabout\tsince", ownedDoubt.row)
+}
+
+func (d ownedDoubt) row() []string {
+	return []string{d.Service + "/" + d.ID, d.What, d.Code, d.Key, moment(&d.Since)}
 }
 
 // DoubtsSettle ends one.

@@ -2,7 +2,6 @@ package shopctl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -44,25 +43,16 @@ func (c ExceptionsList) Run(ctx context.Context, out io.Writer) error {
 	if state == "any" {
 		state = ""
 	}
-	all := []ownedException{}
-	var rows [][]string
-	var errs []error
-	for _, client := range clients {
-		page, err := client.Exceptions(ctx, state, c.Order, "", c.Limit)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		for _, e := range page.Items {
-			all = append(all, ownedException{client.Service(), e})
-			rows = append(rows, []string{fmt.Sprintf("%s/%d", client.Service(), e.ExceptionID), e.State, e.Reason, e.Kind, e.Key,
-				e.About["payment_id"], e.About["amount"], fmt.Sprint(e.Occurrences), moment(&e.LastSeenAt), e.Says})
-		}
-	}
-	if c.JSON {
-		return errors.Join(append(errs, printJSON(out, all))...)
-	}
-	return errors.Join(append(errs, table(out, "id\tstate\treason\tannounced\tabout\tpayment\tamount\ttimes\tlast\tsays", rows))...)
+	all := askEach(clients, func(a *opsapi.Client) (opsapi.Page[opsapi.Exception], error) {
+		return a.Exceptions(ctx, state, c.Order, "", c.Limit)
+	},
+		func(service string, e opsapi.Exception) ownedException { return ownedException{service, e} })
+	return all.write(out, c.JSON, "id\tstate\treason\tannounced\tabout\tpayment\tamount\ttimes\tlast\tsays", ownedException.row)
+}
+
+func (e ownedException) row() []string {
+	return []string{fmt.Sprintf("%s/%d", e.Service, e.ExceptionID), e.State, e.Reason, e.Kind, e.Key,
+		e.About["payment_id"], e.About["amount"], fmt.Sprint(e.Occurrences), moment(&e.LastSeenAt), e.Says}
 }
 
 // ExceptionsShow shows one with its history.

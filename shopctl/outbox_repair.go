@@ -63,19 +63,9 @@ type ownedEvent struct {
 // staged asks every service and goes on after an error: one that is down must
 // not hide the others.
 func staged(ctx context.Context, clients []*opsapi.Client, filter opsapi.OutboxFilter) ([]ownedEvent, error) {
-	found := []ownedEvent{}
-	var errs []error
-	for _, c := range clients {
-		page, err := c.Outbox(ctx, filter)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		for _, e := range page.Items {
-			found = append(found, ownedEvent{c.Service(), e})
-		}
-	}
-	return found, errors.Join(errs...)
+	found := askEach(clients, func(a *opsapi.Client) (opsapi.Page[messaging.StagedEvent], error) { return a.Outbox(ctx, filter) },
+		func(service string, e messaging.StagedEvent) ownedEvent { return ownedEvent{service, e} })
+	return found.entries, errors.Join(found.errs...)
 }
 
 // OutboxRepublish publishes events again.

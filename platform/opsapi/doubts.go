@@ -25,8 +25,8 @@ type Doubt struct {
 // A DoubtDesk is what a service lets be done about its doubts. Either both of
 // its functions are nil, for a service that has none, or none is.
 type DoubtDesk struct {
-	// List returns doubts, the oldest first.
-	List func(ctx context.Context, limit int) ([]Doubt, error)
+	// List returns doubts in the order of their ids, behind the id after.
+	List func(ctx context.Context, after string, limit int) ([]Doubt, error)
 
 	// Settle ends one: it happened, or it shall be tried again. It records who
 	// says so and why in the same transaction under [DoubtTarget]. It returns
@@ -56,17 +56,18 @@ func DoubtTarget(id string) string { return "doubt " + id }
 
 func (a *API) doubts(_ http.ResponseWriter, r *http.Request) (any, error) {
 	p := params{r: r}
-	limit := p.limit()
+	limit, after := p.limit(), p.text("after")
 	if p.err != nil {
 		return nil, p.err
 	}
-	page := Page[Doubt]{Items: []Doubt{}}
 	if a.cfg.Own.Doubts.List == nil {
-		return page, nil
+		return Page[Doubt]{Items: []Doubt{}}, nil
 	}
-	found, err := a.cfg.Own.Doubts.List(r.Context(), limit)
-	page.Items = append(page.Items, found...)
-	return page, err
+	found, err := a.cfg.Own.Doubts.List(r.Context(), after, limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return newPage(found, limit, func(d Doubt) string { return d.ID }), nil
 }
 
 func (a *API) settleDoubt(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -88,10 +89,13 @@ func (a *API) settleDoubt(w http.ResponseWriter, r *http.Request) (any, error) {
 	return Changed{Changed: 1}, err
 }
 
-// Doubts returns effects of which nobody knows whether they happened.
-func (c *Client) Doubts(ctx context.Context) ([]Doubt, error) {
-	page, err := get[Page[Doubt]](ctx, c, "/ops/doubts", nil)
-	return page.Items, err
+// Doubts returns a page of effects of which nobody knows whether they happened.
+// after is Next of the page before.
+func (c *Client) Doubts(ctx context.Context, after string, limit int) (Page[Doubt], error) {
+	q := query{}
+	q.text("after", after)
+	q.number("limit", int64(limit))
+	return get[Page[Doubt]](ctx, c, "/ops/doubts", q)
 }
 
 // SettleDoubt ends one by a person's word.

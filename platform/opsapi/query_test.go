@@ -23,7 +23,7 @@ func TestAQueryThatTheDatabaseCannotBeAskedIsRefusedWithACode(t *testing.T) {
 		"/ops/effects":      "since until after limit",
 		"/ops/invariants":   "since",
 		"/ops/actions":      "before limit",
-		"/ops/doubts":       "limit",
+		"/ops/doubts":       "after limit",
 	} {
 		for _, name := range strings.Fields(names) {
 			for query, code := range map[string]string{

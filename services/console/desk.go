@@ -44,7 +44,8 @@ func (s *Service) showDesk(w http.ResponseWriter, r *http.Request, status int, p
 			return desk{Exceptions: page.Items}, err
 		}
 		d.Exceptions = page.Items
-		d.Doubts, err = c.Doubts(ctx)
+		doubts, err := c.Doubts(ctx, "", 100)
+		d.Doubts = doubts.Items
 		return d, err
 	})
 	for _, answer := range p.Services {
@@ -179,7 +180,7 @@ func (s *Service) pilesOf(ctx context.Context, name string) ([]pile, error) {
 	if err != nil {
 		return nil, err
 	}
-	doubts, err := s.ops[name].Doubts(ctx)
+	doubts, err := s.ops[name].Doubts(ctx, "", pileLimit)
 	if err != nil {
 		return nil, err
 	}
@@ -187,9 +188,9 @@ func (s *Service) pilesOf(ctx context.Context, name string) ([]pile, error) {
 	if payments.waiting > 0 { // the oldest is the first
 		payments.oldest = open.Items[0].FirstSeenAt
 	}
-	mails := pile{service: name, what: "mail", waiting: len(doubts)}
+	mails := pile{service: name, what: "mail", waiting: len(doubts.Items)}
 	if mails.waiting > 0 {
-		mails.oldest = doubts[0].Since
+		mails.oldest = doubts.Items[0].Since
 	}
 	return []pile{payments, mails}, nil
 }

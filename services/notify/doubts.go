@@ -19,7 +19,9 @@ import (
 
 func (d *Delivery) doubts(operators *pgxpool.Pool) opsapi.DoubtDesk {
 	return opsapi.DoubtDesk{
-		List: func(ctx context.Context, limit int) ([]opsapi.Doubt, error) { return listDoubts(ctx, operators, limit) },
+		List: func(ctx context.Context, after string, limit int) ([]opsapi.Doubt, error) {
+			return listDoubts(ctx, operators, after, limit)
+		},
 		Settle: func(ctx context.Context, id string, happened bool, who messaging.Actor) error {
 			return d.settleDoubt(ctx, operators, id, happened, who)
 		},
@@ -28,10 +30,10 @@ func (d *Delivery) doubts(operators *pgxpool.Pool) opsapi.DoubtDesk {
 
 const sqlDoubts = `
 SELECT notification_id, order_id, 'mail', code, updated_at FROM delivery_task
- WHERE state = 'unknown' ORDER BY notification_id LIMIT $1`
+ WHERE state = 'unknown' AND notification_id > $1 ORDER BY notification_id LIMIT $2`
 
-func listDoubts(ctx context.Context, pool *pgxpool.Pool, limit int) ([]opsapi.Doubt, error) {
-	rows, err := pool.Query(ctx, sqlDoubts, limit)
+func listDoubts(ctx context.Context, pool *pgxpool.Pool, after string, limit int) ([]opsapi.Doubt, error) {
+	rows, err := pool.Query(ctx, sqlDoubts, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list mails of unknown outcome: %w", err)
 	}

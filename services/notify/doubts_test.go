@@ -30,9 +30,12 @@ func TestAPersonSaysThatAMailInDoubtArrivedAndItIsStated(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	desk, order := f.inDoubt(t)
-	doubts, err := desk.List(t.Context(), 10)
+	doubts, err := desk.List(t.Context(), "", 10)
 	if err != nil || len(doubts) != 1 || doubts[0].Key != order || doubts[0].Code != "outcome_unknown" {
 		t.Fatalf("got %+v, %v, want the mail of order %s", doubts, err, order)
+	}
+	if rest, err := desk.List(t.Context(), doubts[0].ID, 10); err != nil || len(rest) != 0 {
+		t.Errorf("got %+v, %v behind the last one, want none", rest, err)
 	}
 	if err := desk.Settle(t.Context(), doubts[0].ID, true, alice); err != nil {
 		t.Fatal(err)
@@ -57,7 +60,7 @@ func TestAPersonHasAMailInDoubtSentOnceMoreUnderItsMessageID(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	desk, order := f.inDoubt(t)
-	doubts, err := desk.List(t.Context(), 10)
+	doubts, err := desk.List(t.Context(), "", 10)
 	if err != nil || len(doubts) != 1 {
 		t.Fatalf("got %+v, %v, want one doubt", doubts, err)
 	}

@@ -1,0 +1,51 @@
+package shopctl
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"orderpaid/platform/opsapi"
+	"orderpaid/platform/process"
+)
+
+func TestAListSaysWhoHasMoreAndShowsTheRestWhileOneDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	var clients []*opsapi.Client
+	for service, answer := range map[string]string{
+		"notify": `{"items":[{"id":"ntf_1","key":"ord_1","what":"mail","code":"outcome_unknown","since":"2026-03-01T14:02:00Z"}],"next":"ntf_1"}`,
+		"points": `not JSON`,
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if got := r.URL.Query().Get("limit"); got != "1" {
+				t.Errorf("got limit %q, want 1", got)
+			}
+			_, _ = io.WriteString(w, answer)
+		}))
+		t.Cleanup(server.Close)
+		client, err := opsapi.NewClient(service, server.URL, process.Secret("viewer-viewer-viewer-viewer"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, client)
+	}
+	doubts := askEach(clients, func(c *opsapi.Client) (opsapi.Page[opsapi.Doubt], error) { return c.Doubts(t.Context(), "", 1) },
+		func(service string, d opsapi.Doubt) ownedDoubt { return ownedDoubt{service, d} })
+	for asJSON, want := range map[bool][]string{
+		false: {"notify/ntf_1", "ord_1", "2026-03-01T14:02:00Z", "… and more of notify: --limit"},
+		true:  {`"service": "notify"`, `"id": "ntf_1"`},
+	} {
+		var out strings.Builder
+		err := doubts.write(&out, asJSON, "id\twhat\tcode\tabout\tsince", ownedDoubt.row)
+		if err == nil || !strings.Contains(err.Error(), "points") {
+			t.Errorf("got %v, want an error that names points", err)
+		}
+		for _, part := range want {
+			if !strings.Contains(out.String(), part) {
+				t.Errorf("got %q, want it to contain %q", out.String(), part)
+			}
+		}
+	}
+}
