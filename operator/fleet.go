@@ -107,7 +107,8 @@ const (
 // was, is put down in away, and is not asked again by those who pass it on.
 func askSoon[T any](ctx context.Context, f *Fleet, away map[string]error, question func(context.Context, *opsapi.Client) (T, error)) []answer[T] {
 	ctx, cancel := context.WithTimeout(ctx, f.deadline)
-	defer cancel()
+	var asking sync.WaitGroup
+	defer func() { cancel(); asking.Wait() }() // who is late is cut off
 	type reply struct {
 		i int
 		answer[T]
@@ -121,10 +122,10 @@ func askSoon[T any](ctx context.Context, f *Fleet, away map[string]error, questi
 		}
 		answers[i].err = context.DeadlineExceeded // until it answers
 		open++
-		go func() {
+		asking.Go(func() {
 			value, err := question(ctx, c)
 			replies <- reply{i, answer[T]{c, value, err}}
-		}()
+		})
 	}
 	began, asked := time.Now(), open
 	var enough <-chan time.Time
