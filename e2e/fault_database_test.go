@@ -223,7 +223,7 @@ func TestAStandbyPromotedUnderLoadLosesNothing(t *testing.T) {
 	l.requireOnce(t, died)
 }
 
-// C53: the database's clock is ten minutes behind the services', jumps ahead
+// The database's clock is ten minutes behind the services', jumps ahead
 // by five while leases run, and is ten minutes ahead in the end. Leases and due
 // times are the database's, so nothing is done twice or forgotten, and nothing
 // has an age below zero.

@@ -16,7 +16,7 @@ import (
 	"orderpaid/services/points"
 )
 
-// C36: points dies on the same events again and again without ever answering.
+// Points dies on the same events again and again without ever answering.
 // A broker that counts deliveries and gives up would leave them on the stream
 // for nobody.
 func TestEventsWhoseConsumerDiesAgainAndAgainAreDeliveredStill(t *testing.T) {
@@ -33,7 +33,7 @@ func TestEventsWhoseConsumerDiesAgainAndAgainAreDeliveredStill(t *testing.T) {
 	l.requireOnce(t, died)
 }
 
-// C42: the stream is gone, and something that is no stream answers in its
+// The stream is gone, and something that is no stream answers in its
 // place. An event counts as published only with the receipt of the stream.
 func TestAnAnswerThatIsNoReceiptPublishesNothing(t *testing.T) {
 	t.Parallel()

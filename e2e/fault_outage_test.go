@@ -107,7 +107,7 @@ func TestPostgreSQLKilledUnderLoadLosesNothing(t *testing.T) {
 	l.requireOnce(t, died)
 }
 
-// C26: a server that takes bytes and answers nothing must not hang a loop for
+// A server that takes bytes and answers nothing must not hang a loop for
 // ever.
 func TestPostgreSQLFrozenUnderLoadStopsNothingForEver(t *testing.T) {
 	t.Parallel()
@@ -131,7 +131,7 @@ func TestNATSKilledUnderLoadLosesNothing(t *testing.T) {
 	l.requireOnce(t, time.Now())
 }
 
-// C26 for the broker's socket. C51: its outage counts against no event.
+// The same for the broker's socket; and its outage counts against no event.
 func TestNATSFrozenUnderLoadStopsNothingForEver(t *testing.T) {
 	t.Parallel()
 	l, broker := lineAndBroker(t, 1000)

@@ -114,7 +114,7 @@ func TestADeadLetterIsFoundLookedAtCorrectedAndApplied(t *testing.T) {
 	}
 }
 
-// C54: two operators click at once.
+// Two operators click at once.
 func TestGroupsAreRetriedOrGivenUpOnceWhoeverAsks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -83,7 +83,7 @@ func TestWhyGivesTheCustomersSentenceInOneLanguage(t *testing.T) {
 	requireIn(t, w.must(t, viewer, "why --json", id), en, zh)
 }
 
-// C05: an order whose points are late, and nobody answers for them.
+// An order whose points are late, and nobody answers for them.
 func TestWhyShowsTheRestWhileAServiceDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

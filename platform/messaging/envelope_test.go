@@ -35,8 +35,8 @@ func envelopeWith(field, value string) []byte {
 	return []byte("{" + strings.Join(parts, ",") + "}")
 }
 
-// C03, C04, C12 and what else arrives from outside: each is permanent on the
-// first look and says which fault it is.
+// What arrives from outside and can never be used is permanent on the first
+// look, and says which fault it is.
 func TestUnusableEventsArePermanentWithACodeThatSaysWhich(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -107,7 +107,7 @@ func TestDocumentedFormsOfTimeAreTheSameInstant(t *testing.T) {
 	}
 }
 
-// C02: text that merely looks like an escape is text.
+// Text that merely looks like an escape is text.
 func TestEscapedBackslashBeforeU0000SurvivesByteForByte(t *testing.T) {
 	t.Parallel()
 	data := []byte(`{"note":"a\\u0000b"}`)
@@ -133,7 +133,7 @@ func TestUnknownFieldsAndRubbishInTraceParentAreIgnored(t *testing.T) {
 	}
 }
 
-// C05, C13: what JavaScript would round is kept, what no tracer would accept
+// What JavaScript would round is kept, what no tracer would accept
 // never becomes a header.
 func TestNumbersKeepTheirDigitsAndTraceParentsAreChecked(t *testing.T) {
 	t.Parallel()

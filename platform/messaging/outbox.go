@@ -83,7 +83,7 @@ const noPartition = "23514"
 // OutboxConfig configures an [Outbox].
 type OutboxConfig struct {
 	Producer string // the service that states the facts. Required.
-	Tenant   string // whose data it is. Defaults to "default".
+	Tenant   string // whose data it is, for whoever reads the stream. Defaults to "default".
 
 	// Wake tells the relays that something was committed, and to which shards.
 	// It is called after the commit, must not block, and may be lost: relays

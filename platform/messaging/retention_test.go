@@ -16,7 +16,7 @@ import (
 
 const day = 24 * time.Hour
 
-// C48: a cleaner that forgets sooner than events can come again, or that takes
+// A cleaner that forgets sooner than events can come again, or that takes
 // what is not published, loses or repeats money.
 func TestSettingsThatWouldForgetTooSoonAreRefused(t *testing.T) {
 	t.Parallel()

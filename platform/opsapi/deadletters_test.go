@@ -80,7 +80,7 @@ func TestAPayloadIsMaskedUntilSomebodyRevealsIt(t *testing.T) {
 	}
 }
 
-// C54: it is dead, comes again and is applied; then it is retried, twice at
+// It is dead, comes again and is applied; then it is retried, twice at
 // once, and replayed.
 func TestADeadLetterThatWasAppliedMeanwhileIsNotAppliedAgain(t *testing.T) {
 	t.Parallel()
@@ -113,7 +113,7 @@ func TestADeadLetterThatWasAppliedMeanwhileIsNotAppliedAgain(t *testing.T) {
 	}
 }
 
-// C57: the cause is only half mended.
+// The cause is only half mended.
 func TestARetryThatFailsAgainReturnsWithItsHistory(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, opsapi.Config{}, messaging.ConsumerConfig{})

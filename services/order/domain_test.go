@@ -46,7 +46,7 @@ func cancelledOrder(t *testing.T) Order {
 	return o
 }
 
-// C06: the sum of the lines is the total, to the last unit.
+// The sum of the lines is the total, to the last unit.
 func TestTotalIsTheSumOfTheLines(t *testing.T) {
 	t.Parallel()
 	usd := func(amount int64) Money { return Money{amount, "USD"} }
@@ -188,7 +188,7 @@ func TestPointsOfPartialRefundsAddUpToWhatWasEarned(t *testing.T) {
 	}
 }
 
-// C35: the largest amounts neither wrap nor round.
+// The largest amounts neither wrap nor round.
 func TestPointsOfTheLargestOrderSurviveRefunds(t *testing.T) {
 	t.Parallel()
 	o, err := Place("ord_1", "u_1", "JPY", []Line{{Quantity: 1, Unit: Money{math.MaxInt64, "JPY"}}}, testTime)

@@ -75,7 +75,7 @@ func TestParallelRefundsNeverExceedThePayment(t *testing.T) {
 	}
 }
 
-// C31: a refund that is announced before its payment waits for it.
+// A refund that is announced before its payment waits for it.
 func TestRefundBeforeItsPaymentIsHeldAndThenApplied(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

@@ -27,7 +27,7 @@ func TestOrderPaidTwiceAwardsOnce(t *testing.T) {
 	}
 }
 
-// C52: somebody renames the durable. The new one has an inbox of its own, which
+// Somebody renames the durable. The new one has an inbox of its own, which
 // is empty, and the stream comes from the beginning: the ledger knows its orders.
 func TestTheStreamAgainUnderAnotherDurableAwardsNothing(t *testing.T) {
 	t.Parallel()
@@ -109,7 +109,7 @@ func TestARefundTakesPointsBackOnceEach(t *testing.T) {
 	f.requireSums(t)
 }
 
-// C56: what takes back comes before what it takes back.
+// What takes back comes before what it takes back.
 func TestARefundBeforeItsPaymentWaitsForIt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
