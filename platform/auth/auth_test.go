@@ -137,8 +137,24 @@ func TestIssuerThatCannotWorkIsRefused(t *testing.T) {
 		"no audience": {AuthIssuer: "http://i.example", AuthRate: 1},
 		"no rate":     {AuthIssuer: "http://i.example", AuthAudience: "a"},
 	} {
-		if _, err := issuer.Guard(); err == nil {
+		if _, err := issuer.Guard("127.0.0.1:8080"); err == nil {
 			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// A setting that was forgotten must not open the shop to a network.
+func TestWithoutAnIssuerOnlyThisMachineIsServed(t *testing.T) {
+	t.Parallel()
+	for addr, want := range map[string]bool{
+		"127.0.0.1:8080": true, "127.8.8.8:0": true, "[::1]:8080": true, "localhost:8080": true,
+		":8080": false, "0.0.0.0:8080": false, "[::]:8080": false, "10.0.0.1:8080": false, "shop.example:8080": false, "": false, "localhost": false,
+	} {
+		if _, err := (auth.Issuer{}).Guard(addr); (err == nil) != want {
+			t.Errorf("%q: got %v, want served %v", addr, err, want)
+		}
+		if _, err := (auth.Issuer{AuthIssuer: "http://i.example", AuthAudience: "a", AuthRate: 1}).Guard(addr); err != nil {
+			t.Errorf("%q with an issuer: got %v, want no error", addr, err)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func (c Config) Validate() error {
 // Run serves requests, queues mails and sends them until ctx is done, then
 // finishes what is under way.
 func Run(ctx context.Context, cfg Config) error {
-	guard, err := cfg.Guard()
+	guard, err := cfg.Guard(cfg.HTTPAddr)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	guard, err := cfg.Guard()
+	guard, err := cfg.Guard(cfg.HTTPAddr)
 	if err != nil {
 		return err
 	}

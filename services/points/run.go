@@ -20,7 +20,7 @@ type Config struct {
 // Run serves requests and books events until ctx is done, then finishes what
 // is under way.
 func Run(ctx context.Context, cfg Config) error {
-	guard, err := cfg.Guard()
+	guard, err := cfg.Guard(cfg.HTTPAddr)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Rebuild {
 		return runRebuild(ctx, cfg)
 	}
-	guard, err := cfg.Guard()
+	guard, err := cfg.Guard(cfg.HTTPAddr)
 	if err != nil {
 		return err
 	}
