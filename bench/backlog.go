@@ -31,6 +31,7 @@ func (s *stand) standingGroup() group {
 	}
 	return group{
 		title: "published rows standing in the table",
+		share: 13,
 		cells: []cell{
 			{name: "standing/none@always", what: "one relay, an outbox without history", run: none},
 			{name: "standing/many@always", what: fmt.Sprintf("one relay, %s published rows in the table", thousands(s.standing)), run: many},
@@ -109,7 +110,7 @@ func roundRate(n int) string { return fmt.Sprintf("round_%d_per_second", n) }
 
 // roundsGroup compares drains behind an open transaction with others.
 func (s *stand) roundsGroup() group {
-	return group{title: "a transaction left open", cells: []cell{
+	return group{title: "a transaction left open", share: 9, cells: []cell{
 		{name: "rounds/none@always", what: fmt.Sprintf("one relay, %d rounds of %s events", rounds, thousands(s.round)), run: s.rounds(false)},
 		{name: "rounds/open@always", what: "the same while a transaction stays open", run: s.rounds(true)},
 	}}

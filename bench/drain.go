@@ -30,7 +30,7 @@ func (s *stand) drainGroup() group {
 		cell{name: "relay/2@always", what: "this relay, two processes", run: s.relays(s.always, 2)},
 		cell{name: "relay/4@always", what: "this relay, four processes", run: s.relays(s.always, 4)},
 	)
-	return group{title: "publish and drain", cells: cells}
+	return group{title: "publish and drain", share: 38, cells: cells}
 }
 
 // drainSteps are what candidates that run in this process do in their own way.

@@ -22,7 +22,7 @@ import (
 // nothing to remember. The cell looks for the row that had to wait longest.
 
 func (s *stand) lateGroup() group {
-	return group{title: "rows committed late", cells: []cell{
+	return group{title: "rows committed late", share: 5, cells: []cell{
 		{name: "late/commits@always", what: "16 clients commit flat out, 8 transactions stay open for 0.3 to 3 s, a backlog appears", run: s.lateCommits},
 	}}
 }

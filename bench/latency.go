@@ -16,7 +16,7 @@ import (
 const pacedRate = 200
 
 func (s *stand) pacedGroup() group {
-	return group{title: "one event at 200 a second", cells: []cell{
+	return group{title: "one event at 200 a second", share: 6, cells: []cell{
 		{name: "paced/publish@always", what: "a bare publish and its acknowledgement", run: s.pacedPublish(s.always)},
 		{name: "paced/publish@default", what: "a bare publish and its acknowledgement", run: s.pacedPublish(s.lazy)},
 		{name: "paced/commit-ack@always", what: "commit of a payment → acknowledged by the stream", run: s.pacedPay(s.always, false)},

@@ -15,7 +15,7 @@ import (
 // pending events, and then the consumer to a million messages.
 
 func (s *stand) memoryGroup() group {
-	return group{title: "flat memory", cells: []cell{
+	return group{title: "flat memory", share: 6, cells: []cell{
 		{name: "memory/backlog@always", what: fmt.Sprintf("%s events pending, then %[1]s messages waiting", thousands(s.backlog)), once: true, run: s.backlogMemory},
 	}}
 }

@@ -21,7 +21,7 @@ import (
 const payClients = 32
 
 func (s *stand) payGroup() group {
-	return group{title: "payments", cells: []cell{
+	return group{title: "payments", share: 10, cells: []cell{
 		{name: "pay/pgbench", what: "the service's statements by pgbench, 32 clients", run: s.payByPgbench},
 		{name: "pay/pgx", what: "the service's statements by pgx, 32 clients", run: s.payByPgx},
 		{name: "pay/wake-off", what: "the service called directly, 64 clients, no wake-up", run: s.payDirectly(false)},

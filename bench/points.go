@@ -21,7 +21,7 @@ import (
 // exactly these four.
 
 func (s *stand) pointsGroup() group {
-	return group{title: "points", cells: []cell{
+	return group{title: "points", share: 9, cells: []cell{
 		{name: "points/batch@always", what: "the points service, batch handler, evenly spread", run: s.pointsService(spreadUsers)},
 		{name: "points/batch-hot@always", what: "the points service, 80 % of the events for one user", run: s.pointsService(hotUser)},
 		{name: "points/handler@always", what: "the consumer with a handler for each event, grouped commits", run: s.pointsHandler},

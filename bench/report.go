@@ -19,8 +19,9 @@ type Result struct {
 	Events   int        `json:"events"`
 	Bytes    int        `json:"bytes"` // of an event, on average
 	Runs     int        `json:"runs"`
-	Only     string     `json:"only,omitempty"` // the cells that were asked for; empty: all
-	Full     bool       `json:"full"`           // all cells at full size
+	Only     string     `json:"only,omitempty"`  // the cells that were asked for; empty: all
+	Full     bool       `json:"full"`            // all cells at full size were asked for
+	Ended    string     `json:"ended,omitempty"` // where and why it ended before its time
 	Machine  Machine    `json:"machine"`
 	Cells    []Measured `json:"cells"`
 	Verdicts []Verdict  `json:"verdicts"`
@@ -69,8 +70,11 @@ func (r Result) failed() string {
 func (r Result) markdown() string {
 	var b strings.Builder
 	m := r.Machine
-	fmt.Fprintf(&b, "Measured on %s at commit %s in %s: medians of %d turns; %s events of %d bytes on average.\n\n",
+	fmt.Fprintf(&b, "Measured on %s at commit %s in %s: medians of up to %d turns; %s events of %d bytes on average.\n\n",
 		r.At.UTC().Format("2006-01-02"), r.Commit, r.Took, r.Runs, thousands(r.Events), r.Bytes)
+	if r.Ended != "" {
+		fmt.Fprintf(&b, "The run ended before its time, %s; what is missing was not measured.\n\n", r.Ended)
+	}
 	fmt.Fprintf(&b, "Machine: %s, %d cores shared by PostgreSQL %s, nats-server %s, the candidates and the load; %d MB of memory; Linux %s; %s. A page of 8 kB is on the disk after %s ms. Load before the start: %s.\n\n",
 		m.CPU, m.Cores, m.Postgres, m.NATS, m.MemoryMB, m.Kernel, m.Go, figure(m.SyncMS), m.Load)
 	b.WriteString("| what | demanded | measured | turn by turn | |\n|---|---|---|---|---|\n")
@@ -82,7 +86,11 @@ func (r Result) markdown() string {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", v.What, v.Bound, v.measured(), span, v.Outcome)
 	}
 	for cells := range slices.Values(byGroup(r.Cells)) {
-		fmt.Fprintf(&b, "\nGroup: %s\n\n| cell | what | events/s | lowest – highest | PostgreSQL µs | NATS µs | own µs | load µs | WAL B | others, cores | more |\n|---|---|---|---|---|---|---|---|---|---|---|\n", cells[0].Group)
+		most := 0
+		for _, c := range cells {
+			most = max(most, len(c.Runs))
+		}
+		fmt.Fprintf(&b, "\nGroup: %s (%d turns)\n\n| cell | what | events/s | lowest – highest | PostgreSQL µs | NATS µs | own µs | load µs | WAL B | others, cores | more |\n|---|---|---|---|---|---|---|---|---|---|---|\n", cells[0].Group, most)
 		for _, c := range cells {
 			b.WriteString(c.row())
 		}

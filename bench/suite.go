@@ -45,6 +45,7 @@ type cell struct {
 // take turns.
 type group struct {
 	title string
+	share float64 // of the time of a whole run, in hundredths
 	cells []cell
 	// prepare builds, once, what all runs of the group need. Optional.
 	prepare func(ctx context.Context) (cleanup func(), err error)
@@ -61,28 +62,44 @@ type Measured struct {
 }
 
 // runTimeout ends a run that does not get anywhere.
-const runTimeout = 15 * time.Minute
+const runTimeout = 8 * time.Minute
+
+// fewestTurns are taken however long they take: one run has no median.
+const fewestTurns = 2
 
 // measure runs the cells of a group whose name matches, turn by turn, and
-// writes a line for each run. A cell that failed once is not run again.
-func (g group) measure(ctx context.Context, runs int, only *regexp.Regexp, progress io.Writer) ([]Measured, error) {
+// writes a line for each run. A cell that failed once is not run again. No turn
+// begins after ends, once the fewest are done. With an error it returns what
+// has been measured so far.
+func (g group) measure(ctx context.Context, runs int, ends time.Time, only *regexp.Regexp, progress io.Writer) ([]Measured, error) {
 	chosen := slices.DeleteFunc(slices.Clone(g.cells), func(c cell) bool { return !only.MatchString(c.name) })
 	if len(chosen) == 0 {
 		return nil, nil
-	}
-	if g.prepare != nil {
-		fmt.Fprintf(progress, "%s: preparing\n", g.title)
-		cleanup, err := g.prepare(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("prepare %s: %w", g.title, err)
-		}
-		defer cleanup()
 	}
 	out := make([]Measured, len(chosen))
 	for i, c := range chosen {
 		out[i] = Measured{Name: c.name, What: c.what, Group: g.title}
 	}
+	defer func() {
+		for i := range out {
+			out[i].Median = medians(out[i].Runs)
+		}
+	}()
+	if g.prepare != nil {
+		fmt.Fprintf(progress, "%s: preparing\n", g.title)
+		cleanup, err := g.prepare(ctx)
+		if cleanup != nil {
+			defer cleanup()
+		}
+		if err != nil {
+			return out, g.unprepared(ctx, out, err, progress)
+		}
+	}
 	for turn := range runs {
+		if turn >= fewestTurns && time.Now().After(ends) {
+			fmt.Fprintf(progress, "%s: %d turns are all that there is time for\n", g.title, turn)
+			break
+		}
 		for i, c := range chosen {
 			if len(out[i].Errors) > 0 || c.once && turn > 0 {
 				continue
@@ -91,7 +108,7 @@ func (g group) measure(ctx context.Context, runs int, only *regexp.Regexp, progr
 			r, err := c.run(runCtx)
 			cancel()
 			if ctx.Err() != nil {
-				return nil, ctx.Err()
+				return out, ctx.Err()
 			}
 			if err != nil {
 				err = fmt.Errorf("run %d: %w", turn+1, err)
@@ -103,10 +120,20 @@ func (g group) measure(ctx context.Context, runs int, only *regexp.Regexp, progr
 			fmt.Fprintf(progress, "%-32s run %d  %s\n", c.name, turn+1, r)
 		}
 	}
-	for i := range out {
-		out[i].Median = medians(out[i].Runs)
-	}
 	return out, nil
+}
+
+// unprepared fails all cells of the group, and not the groups after it.
+func (g group) unprepared(ctx context.Context, out []Measured, err error, progress io.Writer) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	err = fmt.Errorf("prepare %s: %w", g.title, err)
+	fmt.Fprintf(progress, "%s: FAILED: %v\n", g.title, err)
+	for i := range out {
+		out[i].Errors = append(out[i].Errors, err.Error())
+	}
+	return nil
 }
 
 // String shows the readings in the order of their names.

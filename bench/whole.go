@@ -21,8 +21,8 @@ import (
 // which rate the effects still keep up.
 
 func (s *stand) wholeGroup() group {
-	return group{title: "the whole path", cells: []cell{
-		{name: "whole/sustained@always", what: "HTTP → order → relay → stream → points, largest rate without a growing backlog", run: s.wholePath},
+	return group{title: "the whole path", share: 4, cells: []cell{
+		{name: "whole/sustained@always", what: "HTTP → order → relay → stream → points, largest rate without a growing backlog", once: true, run: s.wholePath},
 	}}
 }
 
