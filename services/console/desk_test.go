@@ -56,7 +56,7 @@ func TestTheDeskShowsWhatWaitsAndADecisionGoesToTheServiceWithItsReason(t *testi
 	n := &neighbours{}
 	s := newPages(t, n)
 	body := get(t, s, "/operate/desk", signedInAsAlice).Body.String()
-	for _, want := range []string{`href="/operate/exceptions/order/12"`, "a second payment of the order", "19.90 CNY", "announced 3 times",
+	for _, want := range []string{`href="/operate/exceptions/order/12"`, "a second payment of the order", "19.90 CNY", "announced × 3", "waits for a person",
 		`action="/operate/doubts/notify/ntf_1"`, "it may have arrived"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the desk does not show %q", want)
