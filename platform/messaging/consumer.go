@@ -35,6 +35,7 @@ type Consumer struct {
 	everyVersion bool
 	place        *consumerPlace
 	circuit      *circuit
+	handedBack   handedBack
 	work         sync.Mutex  // held while a transaction of this consumer is under way
 	invalid      error       // of the settings
 	lost         atomic.Bool // the durable does not exist
@@ -197,6 +198,7 @@ func (c *Consumer) consume(ctx context.Context) error {
 	}
 	defer source.Close() // what was fetched ahead goes back at once
 	active, stop := c.place.keep(ctx)
+	c.handedBack.forget()
 	c.troubled.Store(true) // until the first look at the table
 	var beside sync.WaitGroup
 	beside.Go(func() { c.retryLoop(active) })

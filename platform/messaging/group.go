@@ -166,6 +166,7 @@ const contentionRetries = 5
 // event in a group of 1000 so costs about 2·log₂1000 transactions and delays
 // nobody else.
 func (c *Consumer) run(ctx context.Context, items []*item) error {
+	items = c.inTurn(items)
 	if len(items) == 0 || c.standStill(items) {
 		return nil
 	}
@@ -331,13 +332,4 @@ func (c *Consumer) fail(ctx context.Context, it *item, v verdict, err error) err
 		}
 	}
 	return c.settle(ctx, f, it.deliveries...)
-}
-
-// comeAgain hands an event back to the broker for a while.
-func (c *Consumer) comeAgain(it *item, delay time.Duration) {
-	for _, d := range it.deliveries {
-		if err := d.Retry(delay); err != nil { // it comes after the acknowledgement wait instead
-			c.cfg.Logger.Warn("delayed redelivery not asked for", "event_id", it.env.EventID, "error", err)
-		}
-	}
 }

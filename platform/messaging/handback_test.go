@@ -91,3 +91,49 @@ func TestAReplayWaitsWhileTheConsumerTakesNoEvents(t *testing.T) {
 		t.Errorf("got %d effects and %d items done, want 20 of each", got, done.Done)
 	}
 }
+
+// The broker knows nothing of aggregates: while one event is away it delivers
+// the next.
+func TestNoEventOvertakesAnEarlierOneThatWasHandedBack(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]messaging.ConsumerConfig{
+		"standing still":  {CircuitAfter: 1, CircuitPause: time.Millisecond, RetryDelay: time.Millisecond, RetryDelayMax: 4 * time.Millisecond},
+		"parking is full": {CircuitAfter: 1000, MaxParked: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, cfg := newEffects(t), cfg
+			cfg.Logger = quiet
+			var broken atomic.Bool
+			broken.Store(true)
+			c := messaging.NewConsumer("writer", pool, nil, cfg)
+			messaging.Handle(c, func(ctx context.Context, tx pgx.Tx, ev messaging.Event[changed]) error {
+				if broken.Load() && ev.AggregateVersion == 1 {
+					return errors.New("a table is missing")
+				}
+				return write(ctx, tx, "writer", ev)
+			})
+			recorded, events := changes(t, "b", 1), changes(t, "a", 1, 2, 3)
+			messagingtest.Deliver(t, c, recorded...) // now there is no room for another failure
+			if answers := messagingtest.Deliver(t, c, events[0]); answers[0].Acked {
+				t.Fatalf("got %+v, want the event handed back", answers)
+			}
+			broken.Store(false)
+			eventually(t, 10*time.Second, func() string { return "it stands still for ever" }, func() bool {
+				return messagingtest.AllAcked(messagingtest.Deliver(t, c, changes(t, "c", 2)...)) // whatever else there is goes on
+			})
+			if answers := messagingtest.Deliver(t, c, events[1], events[2]); answers[0].Acked || answers[1].Acked {
+				t.Fatalf("got %+v, want both handed back: the first is away", answers)
+			}
+			if answers := messagingtest.Deliver(t, c, events[2], events[0]); answers[0].Acked || !answers[1].Acked {
+				t.Fatalf("got %+v, want only the first applied: the second is away", answers)
+			}
+			if answers := messagingtest.Deliver(t, c, events[1], events[2]); !messagingtest.AllAcked(answers) {
+				t.Fatalf("got %+v, want both applied", answers)
+			}
+			if got := count(t, pool, `SELECT string_agg(n::text, '' ORDER BY seq)::int FROM effect WHERE aggregate = 'a'`); got != 123 {
+				t.Errorf("got versions %d in the order of their effects, want 123", got)
+			}
+		})
+	}
+}
