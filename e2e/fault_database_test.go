@@ -41,7 +41,11 @@ func TestAFullDiskUnderPostgreSQLRefusesOrdersAndLosesNothing(t *testing.T) {
 			}
 		}})
 	}()
-	<-begun
+	select {
+	case <-begun:
+	case <-placed:
+		t.FailNow() // it has said why
+	}
 	filler := fill(t, disk)
 	refused := 0
 	eventually(t, time.Minute, "orders are refused for a while", func() bool {
@@ -223,7 +227,7 @@ func TestAStandbyPromotedUnderLoadLosesNothing(t *testing.T) {
 	l.requireOnce(t, died)
 }
 
-// The database's clock is ten minutes behind the services', jumps ahead
+// C53: the database's clock is ten minutes behind the services', jumps ahead
 // by five while leases run, and is ten minutes ahead in the end. Leases and due
 // times are the database's, so nothing is done twice or forgotten, and nothing
 // has an age below zero.
