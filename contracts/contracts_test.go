@@ -75,7 +75,7 @@ func TestRequiredFieldsAreRequired(t *testing.T) {
 	}
 }
 
-// An amount is a whole number of minor units.
+// C06: an amount is a whole number of minor units.
 func TestFractionsOfMinorUnitsAreNoAmounts(t *testing.T) {
 	t.Parallel()
 	for _, amount := range []any{json.Number("755.5"), "75500", json.Number("-1"), json.Number("9223372036854775808")} {

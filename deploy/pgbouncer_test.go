@@ -123,7 +123,7 @@ func answers(t *testing.T, ok func() bool) {
 	}
 }
 
-// Every service and the relay behind a pooler of transactions: orders are
+// C47: every service and the relay behind a pooler of transactions: orders are
 // placed and paid, and then everything is compared.
 func TestTheShopWorksBehindPgBouncer(t *testing.T) {
 	t.Parallel()
@@ -175,7 +175,7 @@ func TestTheShopWorksBehindPgBouncer(t *testing.T) {
 	}
 }
 
-// A PgBouncer that was not told so must not make a service that works by halves.
+// C47: a PgBouncer that was not told so must not make a service that works by halves.
 func TestAServiceRefusesAPgBouncerThatDropsItsLimits(t *testing.T) {
 	t.Parallel()
 	through := pooled(t, newCluster(t), "")

@@ -20,7 +20,7 @@ import (
 	"orderpaid/services/points"
 )
 
-// Somebody deletes the durable while points runs, and makes it again. A
+// C39: somebody deletes the durable while points runs, and makes it again. A
 // new one starts at the beginning of the stream; the inbox knows all of it.
 func TestADurableDeletedAndMadeAgainRepeatsNothing(t *testing.T) {
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestADurableDeletedAndMadeAgainRepeatsNothing(t *testing.T) {
 	requireDrained(t, js)
 }
 
-// After the broker's window an event that is published again is on the
+// C40: after the broker's window an event that is published again is on the
 // stream twice.
 func TestAnEventPublishedAgainAfterTheWindowIsBookedOnce(t *testing.T) {
 	t.Parallel()
@@ -66,7 +66,7 @@ func TestAnEventPublishedAgainAfterTheWindowIsBookedOnce(t *testing.T) {
 	l.requireOnce(t, time.Now())
 }
 
-// A bridge or a careless tool publishes the same event under message ids
+// C41: a bridge or a careless tool publishes the same event under message ids
 // of its own. The identity of an event is in its bytes.
 func TestOneEventUnderThreeMessageIDsIsBookedOnce(t *testing.T) {
 	t.Parallel()
@@ -138,7 +138,7 @@ func awaitFull(t *testing.T, url string) {
 	})
 }
 
-// Five relays start at the same moment, with a backlog and with held rows
+// C21: five relays start at the same moment, with a backlog and with held rows
 // that are due. Each event reaches the broker once.
 func TestFiveRelaysThatStartAtOncePublishEachEventOnce(t *testing.T) {
 	t.Parallel()
@@ -162,7 +162,7 @@ func TestFiveRelaysThatStartAtOncePublishEachEventOnce(t *testing.T) {
 	}
 }
 
-// Fifty awards to one user, three replicas, one balance.
+// C22: fifty awards to one user, three replicas, one balance.
 func TestFiftyAwardsToOneUserAreExact(t *testing.T) {
 	t.Parallel()
 	l := newLine(t, pgtest.Durable(t))

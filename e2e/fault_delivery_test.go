@@ -16,7 +16,7 @@ import (
 	"orderpaid/services/points"
 )
 
-// Points dies on the same events again and again without ever answering.
+// C36: points dies on the same events again and again without ever answering.
 // A broker that counts deliveries and gives up would leave them on the stream
 // for nobody.
 func TestEventsWhoseConsumerDiesAgainAndAgainAreDeliveredStill(t *testing.T) {
@@ -33,7 +33,7 @@ func TestEventsWhoseConsumerDiesAgainAndAgainAreDeliveredStill(t *testing.T) {
 	l.requireOnce(t, died)
 }
 
-// The stream is gone, and something that is no stream answers in its
+// C42: the stream is gone, and something that is no stream answers in its
 // place. An event counts as published only with the receipt of the stream.
 func TestAnAnswerThatIsNoReceiptPublishesNothing(t *testing.T) {
 	t.Parallel()
@@ -82,7 +82,7 @@ func TestAnAnswerThatIsNoReceiptPublishesNothing(t *testing.T) {
 	l.requireOnce(t, back)
 }
 
-// The broker thinks that an event is lost while its handler is still at work,
+// C18: the broker thinks that an event is lost while its handler is still at work,
 // and delivers it again, and again.
 func TestAHandlerSlowerThanTheAcknowledgementWaitHasOneEffect(t *testing.T) {
 	t.Parallel()

@@ -93,6 +93,7 @@ func TestARelayFrozenPastItsLeaseReversesNothing(t *testing.T) {
 	l.requireOnce(t, frozen)
 }
 
+// C37: an outage is no failure of the events that it meets, so none is given up.
 func TestPostgreSQLKilledUnderLoadLosesNothing(t *testing.T) {
 	t.Parallel()
 	l, srv := lineAndDatabase(t, 1000)
@@ -107,7 +108,7 @@ func TestPostgreSQLKilledUnderLoadLosesNothing(t *testing.T) {
 	l.requireOnce(t, died)
 }
 
-// A server that takes bytes and answers nothing must not hang a loop for
+// C26: a server that takes bytes and answers nothing must not hang a loop for
 // ever.
 func TestPostgreSQLFrozenUnderLoadStopsNothingForEver(t *testing.T) {
 	t.Parallel()
@@ -131,7 +132,8 @@ func TestNATSKilledUnderLoadLosesNothing(t *testing.T) {
 	l.requireOnce(t, time.Now())
 }
 
-// The same for the broker's socket; and its outage counts against no event.
+// C26, C51: the same for the broker's socket; and its outage counts against no
+// event.
 func TestNATSFrozenUnderLoadStopsNothingForEver(t *testing.T) {
 	t.Parallel()
 	l, broker := lineAndBroker(t, 1000)

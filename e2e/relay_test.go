@@ -28,7 +28,7 @@ func (stepped) Kind() messaging.Kind {
 	return messaging.Kind{Context: "order", Type: "OrderStepped", Version: 1, Aggregate: "order"}
 }
 
-// What a dead relay leaves behind is the leases of its shards, 64 rows at
+// C28: what a dead relay leaves behind is the leases of its shards, 64 rows at
 // most, however many events wait in them.
 func TestThreeRelaysLoseAndReverseNothingWhenOneIsKilled(t *testing.T) {
 	t.Parallel()
@@ -65,7 +65,7 @@ func TestThreeRelaysLoseAndReverseNothingWhenOneIsKilled(t *testing.T) {
 		count(t, pool, `SELECT count(*) FROM message_outbox_publication WHERE duplicate`))
 }
 
-// Orders are placed, paid and refunded while the broker is away. When it is
+// C32: orders are placed, paid and refunded while the broker is away. When it is
 // back, three relays publish what has gathered, each order's events in order.
 func TestABacklogIsPublishedInTheOrderInWhichItGathered(t *testing.T) {
 	t.Parallel()
@@ -84,6 +84,7 @@ func TestABacklogIsPublishedInTheOrderInWhichItGathered(t *testing.T) {
 	}
 }
 
+// C24: the same of a process, stopped again and again in the middle of its work.
 func TestARelayThatIsAskedToStopLeavesNothingHalfDone(t *testing.T) {
 	t.Parallel()
 	pool, broker := pgtest.New(t, "messaging"), natstest.New(t)

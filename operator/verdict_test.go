@@ -93,7 +93,7 @@ func TestAVerdictSaysInWordsWhatAnOrderWaitsFor(t *testing.T) {
 	}
 }
 
-// What came from outside must not move the cursor of whoever reads it.
+// C58: what came from outside must not move the cursor of whoever reads it.
 func TestTextFromOutsideCannotWriteToTheTerminal(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{

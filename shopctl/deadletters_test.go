@@ -114,7 +114,7 @@ func TestADeadLetterIsFoundLookedAtCorrectedAndApplied(t *testing.T) {
 	}
 }
 
-// Two operators click at once.
+// C54: two operators click at once.
 func TestGroupsAreRetriedOrGivenUpOnceWhoeverAsks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

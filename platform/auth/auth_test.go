@@ -143,7 +143,7 @@ func TestIssuerThatCannotWorkIsRefused(t *testing.T) {
 	}
 }
 
-// A setting that was forgotten must not open the shop to a network.
+// C59: a setting that was forgotten must not open the shop to a network.
 func TestWithoutAnIssuerOnlyThisMachineIsServed(t *testing.T) {
 	t.Parallel()
 	for addr, want := range map[string]bool{

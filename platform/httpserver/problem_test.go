@@ -107,6 +107,7 @@ func TestExhaustedPoolIsUnavailable(t *testing.T) {
 	}
 }
 
+// C60: PostgreSQL quotes in an error what it was given.
 func TestValueThatTheDatabaseQuotesIsNotLogged(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "messaging")

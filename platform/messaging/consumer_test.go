@@ -63,7 +63,7 @@ func TestAnEventDeliveredManyTimesHasOneEffect(t *testing.T) {
 	}
 }
 
-// What one consumer has done is not done for another.
+// C49: what one consumer has done is not done for another.
 func TestEachConsumerHasItsOwnEffect(t *testing.T) {
 	t.Parallel()
 	pool := newEffects(t)
@@ -76,7 +76,7 @@ func TestEachConsumerHasItsOwnEffect(t *testing.T) {
 	}
 }
 
-// One dead letter for each message that can never be used, its bytes
+// C01, C04: one dead letter for each message that can never be used, its bytes
 // kept, and the good ones of the same group are applied.
 func TestUnusableMessagesBecomeDeadLettersAndTheRestIsApplied(t *testing.T) {
 	t.Parallel()
@@ -121,7 +121,7 @@ func TestUnusableMessagesBecomeDeadLettersAndTheRestIsApplied(t *testing.T) {
 	}
 }
 
-// An event that is a dead letter and comes again is one dead letter; one
+// C15b: an event that is a dead letter and comes again is one dead letter; one
 // that has had its effect never becomes one.
 func TestADeadLetterOfAnAppliedEventIsNotRecorded(t *testing.T) {
 	t.Parallel()
@@ -304,7 +304,7 @@ func TestTheInboxKeepsWhatTheHandlerSaid(t *testing.T) {
 	}
 }
 
-// Duplicates must not use up what is finite.
+// C14: duplicates must not use up what is finite.
 func TestAThousandDuplicatesUseUpNothing(t *testing.T) {
 	t.Parallel()
 	pool := newEffects(t)
@@ -326,7 +326,7 @@ func TestAThousandDuplicatesUseUpNothing(t *testing.T) {
 	}
 }
 
-// What a database or a handler quotes of an event stays out of what is kept.
+// C60: what a database or a handler quotes of an event stays out of what is kept.
 func TestPersonalDataInErrorsIsNotKept(t *testing.T) {
 	t.Parallel()
 	pool := newEffects(t)

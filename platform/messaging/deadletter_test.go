@@ -67,7 +67,7 @@ func TestOperatorsListGroupShowAndRetryDeadLetters(t *testing.T) {
 	}
 }
 
-// Two operators click at once, and the stream delivers it too.
+// C54: two operators click at once, and the stream delivers it too.
 func TestManyRetriesAtOnceHaveOneEffect(t *testing.T) {
 	t.Parallel()
 	pool, c, mended := deadLetters(t, messaging.ConsumerConfig{})

@@ -18,7 +18,7 @@ import (
 	"orderpaid/platform/natstest"
 )
 
-// A service whose durable is gone looks well in every other way: its database
+// C39: a service whose durable is gone looks well in every other way: its database
 // and its broker answer. It must not call itself ready, and it must go on by
 // itself once the durable exists again, which delivers everything anew.
 func TestADeletedDurableIsNotReadyAndTheOneMadeAgainRepeatsNothing(t *testing.T) {

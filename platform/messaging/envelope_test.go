@@ -35,8 +35,8 @@ func envelopeWith(field, value string) []byte {
 	return []byte("{" + strings.Join(parts, ",") + "}")
 }
 
-// What arrives from outside and can never be used is permanent on the first
-// look, and says which fault it is.
+// C01, C02, C03, C04, C12: what arrives from outside and can never be used is
+// permanent on the first look, and says which fault it is.
 func TestUnusableEventsArePermanentWithACodeThatSaysWhich(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -94,6 +94,7 @@ func TestUnusableEventsArePermanentWithACodeThatSaysWhich(t *testing.T) {
 	}
 }
 
+// C12: a time may be written in several ways, and they are one instant.
 func TestDocumentedFormsOfTimeAreTheSameInstant(t *testing.T) {
 	t.Parallel()
 	want := time.Date(2026, 10, 3, 2, 0, 0, 0, time.UTC)
@@ -107,7 +108,7 @@ func TestDocumentedFormsOfTimeAreTheSameInstant(t *testing.T) {
 	}
 }
 
-// Text that merely looks like an escape is text.
+// C02: text that merely looks like an escape is text.
 func TestEscapedBackslashBeforeU0000SurvivesByteForByte(t *testing.T) {
 	t.Parallel()
 	data := []byte(`{"note":"a\\u0000b"}`)
@@ -120,6 +121,7 @@ func TestEscapedBackslashBeforeU0000SurvivesByteForByte(t *testing.T) {
 	}
 }
 
+// C13: a trace is no reason to refuse an event.
 func TestUnknownFieldsAndRubbishInTraceParentAreIgnored(t *testing.T) {
 	t.Parallel()
 	for _, raw := range [][]byte{
@@ -133,7 +135,7 @@ func TestUnknownFieldsAndRubbishInTraceParentAreIgnored(t *testing.T) {
 	}
 }
 
-// What JavaScript would round is kept, what no tracer would accept
+// C05, C13: what JavaScript would round is kept, what no tracer would accept
 // never becomes a header.
 func TestNumbersKeepTheirDigitsAndTraceParentsAreChecked(t *testing.T) {
 	t.Parallel()
@@ -153,6 +155,7 @@ func TestNumbersKeepTheirDigitsAndTraceParentsAreChecked(t *testing.T) {
 	}
 }
 
+// C60: what looks personal in the text of an error is cut out of it.
 func TestErrorTextsLoseWhatIsPersonal(t *testing.T) {
 	t.Parallel()
 	err := errors.New("send to mei.lin@example.com (card 4111 1111 1111 1111, phone +86 138 0013 8000): \x00 refused")

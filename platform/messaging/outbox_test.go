@@ -61,7 +61,7 @@ func TestTheEnvelopeCarriesWhatTheContractSays(t *testing.T) {
 	}
 }
 
-// What could never be published is refused where the business transaction
+// C11: what could never be published is refused where the business transaction
 // can still say no.
 func TestAnOversizeEventIsRefusedAtAdd(t *testing.T) {
 	t.Parallel()

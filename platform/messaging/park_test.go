@@ -47,7 +47,7 @@ func changes(t *testing.T, aggregate string, versions ...int) (events [][]byte) 
 	return events
 }
 
-// A failing event parks its followers, in order, and nobody else.
+// C34: a failing event parks its followers, in order, and nobody else.
 func TestAFailingEventParksItsFollowersAndNobodyElse(t *testing.T) {
 	t.Parallel()
 	pool := newEffects(t)
@@ -79,7 +79,7 @@ func TestAFailingEventParksItsFollowersAndNobodyElse(t *testing.T) {
 	}
 }
 
-// What waits for an earlier event must not park that event behind itself.
+// C31: what waits for an earlier event must not park that event behind itself.
 func TestAnEarlierVersionPassesAnEventThatWaitsForIt(t *testing.T) {
 	t.Parallel()
 	pool := newEffects(t)
@@ -126,7 +126,7 @@ func TestASpentBudgetMakesADeadLetterAndParkedOnesStayBehindIt(t *testing.T) {
 	}
 }
 
-// The event of a dead letter that comes again changes nothing more
+// C15b, C54: the event of a dead letter that comes again changes nothing more
 // than a count, and is applied once in the end.
 func TestAnEventThatIsRecordedAndComesAgainIsAppliedOnce(t *testing.T) {
 	t.Parallel()

@@ -98,6 +98,7 @@ func TestAHintWakesTheLaneThatHoldsItsShard(t *testing.T) {
 	}
 }
 
+// C51: while the broker is away no event uses up its attempts.
 func TestAnOutageOfTheBrokerCountsAgainstNoEvent(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "messaging")

@@ -59,7 +59,7 @@ func TestAReplayAppliesWhatWasMissedAndNothingTwice(t *testing.T) {
 	requireInOrder(t, pool, 3)
 }
 
-// Stopped or crashed in the middle, each item is done or open, and the
+// C27: stopped or crashed in the middle, each item is done or open, and the
 // rest goes on.
 func TestAReplayThatWasStoppedGoesOnWhereItWas(t *testing.T) {
 	t.Parallel()
@@ -160,7 +160,7 @@ func TestAReplayWithEffectsOutsideNeedsPermission(t *testing.T) {
 	}
 }
 
-// What the inbox has forgotten would look new.
+// C48: what the inbox has forgotten would look new.
 func TestAReplayOlderThanTheInboxRemembersIsRefused(t *testing.T) {
 	t.Parallel()
 	pool := newEffects(t)

@@ -16,7 +16,7 @@ import (
 
 const day = 24 * time.Hour
 
-// A cleaner that forgets sooner than events can come again, or that takes
+// C48: a cleaner that forgets sooner than events can come again, or that takes
 // what is not published, loses or repeats money.
 func TestSettingsThatWouldForgetTooSoonAreRefused(t *testing.T) {
 	t.Parallel()
@@ -37,6 +37,7 @@ func TestSettingsThatWouldForgetTooSoonAreRefused(t *testing.T) {
 	}
 }
 
+// C48: what is not finished is not cleaned up, however old it is.
 func TestOldPartitionsAreDetachedUnlessSomethingInThemIsUnfinished(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "messaging")
@@ -131,7 +132,7 @@ func TestWhatHasNoPartitionAndPayloadsOfReplaysHaveAnEndToo(t *testing.T) {
 	}
 }
 
-// What the inbox has forgotten looks new. Applied at once it could have its
+// C48: what the inbox has forgotten looks new. Applied at once it could have its
 // effect a second time; so a person decides.
 func TestAnEventOlderThanTheInboxRemembersIsNotAppliedWithoutAPerson(t *testing.T) {
 	t.Parallel()

@@ -66,7 +66,7 @@ func TestMarksOnNoErrorAreNoError(t *testing.T) {
 	}
 }
 
-// The schedule of the defaults, over simulated hours: delays within their
+// C37: the schedule of the defaults, over simulated hours: delays within their
 // bounds, both bounds of the budget respected, and long enough to outlast a
 // deployment.
 func TestTheScheduleIsBoundedInDelayAttemptsAndTime(t *testing.T) {

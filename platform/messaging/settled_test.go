@@ -15,7 +15,7 @@ import (
 
 const sqlUnresolved = `SELECT count(*) FROM message_failure WHERE state IN ('retrying', 'parked', 'open')`
 
-// The row of a dead letter whose event is applied by a redelivery must not
+// C54: the row of a dead letter whose event is applied by a redelivery must not
 // stop its aggregate, nor wait for a person.
 func TestADeadLetterThatIsRedeliveredAndAppliedIsClosed(t *testing.T) {
 	t.Parallel()
@@ -34,7 +34,7 @@ func TestADeadLetterThatIsRedeliveredAndAppliedIsClosed(t *testing.T) {
 	requireInOrder(t, pool, 2)
 }
 
-// What a replay has applied is closed, and no restart runs it again.
+// C55: what a replay has applied is closed, and no restart runs it again.
 func TestADeadLetterThatAReplayAppliesIsClosedForGood(t *testing.T) {
 	t.Parallel()
 	pool := newEffects(t)
@@ -115,7 +115,7 @@ func TestWhoLooksAtAPayloadIsRecorded(t *testing.T) {
 	}
 }
 
-// What could not even be read is tried again when a person says so, and
+// C57: what could not even be read is tried again when a person says so, and
 // returns to the dead letters with its history.
 func TestAnUnreadableEventThatIsRetriedFailsAgainWithItsHistory(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 	"orderpaid/platform/pgtest"
 )
 
-// Handlers of one aggregate never return. Their time ends, they are
+// C43: handlers of one aggregate never return. Their time ends, they are
 // recorded, and everything else goes on.
 func TestAHandlerThatNeverReturnsIsEndedAndHoldsNobodyElseUp(t *testing.T) {
 	t.Parallel()
@@ -32,7 +32,7 @@ func TestAHandlerThatNeverReturnsIsEndedAndHoldsNobodyElseUp(t *testing.T) {
 	awaitCount(t, pool, 4, `SELECT count(*) FROM message_failure WHERE aggregate_id = 'thing-0' AND state IN ('retrying', 'parked')`)
 }
 
-// A report, a dump or somebody's forgotten session holds an old snapshot.
+// C44: a report, a dump or somebody's forgotten session holds an old snapshot.
 // What it keeps from being vacuumed makes the queue larger; it holds no event
 // back.
 func TestAForgottenTransactionHoldsNoEventBack(t *testing.T) {

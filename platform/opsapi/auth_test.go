@@ -33,6 +33,7 @@ var mayUse = map[string][]string{
 	"any": {viewer, alice, bob, peer}, "viewer": {viewer, alice, bob}, "operator": {alice, bob}, "approver": {bob}, "peer": {peer, alice, bob},
 }
 
+// C59: there is no route that is open because nobody closed it.
 func TestEveryRouteIsForItsRoleAndNobodyElse(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, opsapi.Config{}, messaging.ConsumerConfig{})
@@ -84,6 +85,7 @@ func TestAHashLetsInTheBearerOfItsToken(t *testing.T) {
 	}
 }
 
+// C59: a list of tokens that was forgotten opens nothing.
 func TestWithoutTokensNobodyIsLetIn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, opsapi.Config{}, messaging.ConsumerConfig{})

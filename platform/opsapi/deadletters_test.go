@@ -50,6 +50,7 @@ func TestListsAreReadInPagesToTheEnd(t *testing.T) {
 	}
 }
 
+// C60: a dead letter shows what an event is like and not what it says.
 func TestAPayloadIsMaskedUntilSomebodyRevealsIt(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, opsapi.Config{}, messaging.ConsumerConfig{})
@@ -80,7 +81,7 @@ func TestAPayloadIsMaskedUntilSomebodyRevealsIt(t *testing.T) {
 	}
 }
 
-// It is dead, comes again and is applied; then it is retried, twice at
+// C54: it is dead, comes again and is applied; then it is retried, twice at
 // once, and replayed.
 func TestADeadLetterThatWasAppliedMeanwhileIsNotAppliedAgain(t *testing.T) {
 	t.Parallel()
@@ -113,7 +114,7 @@ func TestADeadLetterThatWasAppliedMeanwhileIsNotAppliedAgain(t *testing.T) {
 	}
 }
 
-// The cause is only half mended.
+// C57: the cause is only half mended.
 func TestARetryThatFailsAgainReturnsWithItsHistory(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, opsapi.Config{}, messaging.ConsumerConfig{})

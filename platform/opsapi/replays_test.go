@@ -20,7 +20,7 @@ func fromFailures(reason string) opsapi.ReplayRequest {
 	return opsapi.ReplayRequest{Consumer: "writer", From: opsapi.Selection{Source: "failures", Code: "broken"}, PerSecond: 200, Reason: reason}
 }
 
-// Five hundred dead letters are replayed, and it stops at two hundred.
+// C27: five hundred dead letters are replayed, and it stops at two hundred.
 // Each is replayed once or still open, and the audit shows both.
 func TestABulkReplayThatStopsInTheMiddleAccountsForEach(t *testing.T) {
 	t.Parallel()
@@ -63,7 +63,7 @@ func TestABulkReplayThatStopsInTheMiddleAccountsForEach(t *testing.T) {
 	}
 }
 
-// Three restarts after a replay run nothing again.
+// C55: three restarts after a replay run nothing again.
 func TestAReplayThatIsDoneStaysDone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, opsapi.Config{}, messaging.ConsumerConfig{})
@@ -92,7 +92,7 @@ func TestAReplayThatIsDoneStaysDone(t *testing.T) {
 	}
 }
 
-// What the inbox has forgotten would look new.
+// C48: what the inbox has forgotten would look new.
 func TestAReplayOfWhatTheInboxHasForgottenIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, opsapi.Config{}, messaging.ConsumerConfig{})

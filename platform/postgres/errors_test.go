@@ -87,6 +87,7 @@ func TestRefusedLoginIsTransient(t *testing.T) {
 	}
 }
 
+// C20: an error is known by its SQLSTATE, in whatever language it is told.
 func TestErrorsOfAServerThatSpeaksGermanAreRecognised(t *testing.T) {
 	t.Parallel()
 	srv := pgtest.Start(t, pgserver.Config{Unsafe: true, SharedBuffersMB: 16, MaxConnections: 20, Language: "de"})

@@ -33,6 +33,7 @@ func newEmpty(t *testing.T) *pgxpool.Pool {
 	return empty
 }
 
+// C23: replicas that start together do not migrate side by side.
 func TestFiveReplicasMigrateAnEmptyDatabaseAtOnce(t *testing.T) {
 	t.Parallel()
 	pool := newEmpty(t)
@@ -60,6 +61,7 @@ func TestFiveReplicasMigrateAnEmptyDatabaseAtOnce(t *testing.T) {
 	}
 }
 
+// C23: those that wait for the lock wait as long as a migration takes.
 func TestFiveReplicasWaitForOneSlowMigration(t *testing.T) {
 	t.Parallel()
 	pool := newEmpty(t)

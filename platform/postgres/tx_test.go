@@ -240,6 +240,7 @@ func TestSavepointCanBeRolledBackAndItsHintIsStillGiven(t *testing.T) {
 	}
 }
 
+// C19: who finds no connection waits for one.
 func TestFiftyTransactionsShareTwoConnections(t *testing.T) {
 	t.Parallel()
 	direct := newPayments(t)
@@ -269,7 +270,7 @@ func TestFiftyTransactionsShareTwoConnections(t *testing.T) {
 	}
 }
 
-// Two transactions that each wait for a second connection of a pool of two
+// C19: two transactions that each wait for a second connection of a pool of two
 // would wait for ever.
 func TestTransactionInsideAnotherEndsWithARetryableError(t *testing.T) {
 	t.Parallel()

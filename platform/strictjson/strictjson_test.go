@@ -12,6 +12,7 @@ import (
 	"orderpaid/platform/strictjson"
 )
 
+// C02: a decoder that replaces what it cannot read would alter what was said.
 func TestTextThatWouldBeAlteredIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -20,6 +20,7 @@ import (
 // hostile is what people put into titles when they want to break a page.
 const hostile = `"><img src=x onerror=alert(1)></script><script>alert(2)</script>`
 
+// C58: a title is text, whatever is in it.
 func TestWhatOthersWroteIsShownAsText(t *testing.T) {
 	t.Parallel()
 	rtl := "\u202Eevil\u202C שלום " + strings.Repeat("ן", 10_000)

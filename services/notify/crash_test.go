@@ -57,6 +57,8 @@ func sendUntilKilled(ctx context.Context) error {
 	return d.Run(ctx)
 }
 
+// C25: a sender that dies leaves a mail about which nobody knows, like an
+// answer that is lost.
 func TestACrashWhileSendingCostsAtMostOneRepetition(t *testing.T) {
 	t.Parallel()
 	for point, mails := range map[string]int{"delivery.before_send": 1, "delivery.after_answer": 2} {

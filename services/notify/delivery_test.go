@@ -73,6 +73,7 @@ func TestAMailThatIsRefusedForGoodFailsAtOnce(t *testing.T) {
 	}
 }
 
+// C25: the repetition says that it is one.
 func TestAnUnansweredMailIsRepeatedOnceUnderTheSameMessageID(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -91,6 +92,8 @@ func TestAnUnansweredMailIsRepeatedOnceUnderTheSameMessageID(t *testing.T) {
 	messagingtest.RequireStaged[NotificationSent](t, f.pool)
 }
 
+// C25: the server may have taken the mail before the connection broke, so not
+// having an answer is no reason to send for ever.
 func TestAMailThatIsNeverAnsweredStaysUnknownAndIsNotLooped(t *testing.T) {
 	t.Parallel()
 	for name, repeats := range map[string]int{"never twice": 0, "once more": 1} {

@@ -59,7 +59,7 @@ func TestEachLanguageSaysWhatWasPaid(t *testing.T) {
 	}
 }
 
-// The ids of a task are checked when it is planned. Should one get past that,
+// C58: the ids of a task are checked when it is planned. Should one get past that,
 // it still cannot become a header or another recipient.
 func TestNothingInAMailCanBecomeAHeader(t *testing.T) {
 	t.Parallel()

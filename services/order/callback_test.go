@@ -46,7 +46,7 @@ func TestPaidOrderSaysWhatIsStillOnItsWay(t *testing.T) {
 	}
 }
 
-// One payment, announced twenty times at once under twenty ids.
+// C16: one payment, announced twenty times at once under twenty ids.
 func TestTwentyCallbacksForOnePaymentAreOnePayment(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -97,7 +97,7 @@ func TestRepeatedCallbackGetsTheFirstAnswer(t *testing.T) {
 	}
 }
 
-// The provider's callback and the customer's cancellation at the same
+// C17: the provider's callback and the customer's cancellation at the same
 // moment have one winner.
 func TestOrderIsNeverPaidAndCancelled(t *testing.T) {
 	t.Parallel()

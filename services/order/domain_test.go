@@ -46,7 +46,7 @@ func cancelledOrder(t *testing.T) Order {
 	return o
 }
 
-// The sum of the lines is the total, to the last unit.
+// C06: the sum of the lines is the total, to the last unit.
 func TestTotalIsTheSumOfTheLines(t *testing.T) {
 	t.Parallel()
 	usd := func(amount int64) Money { return Money{amount, "USD"} }
@@ -172,6 +172,7 @@ func TestFailedPaymentChangesNothing(t *testing.T) {
 	}
 }
 
+// C35: however the money goes back, the same points go back in all.
 func TestPointsOfPartialRefundsAddUpToWhatWasEarned(t *testing.T) {
 	t.Parallel()
 	o := paidOrder(t)
@@ -188,7 +189,7 @@ func TestPointsOfPartialRefundsAddUpToWhatWasEarned(t *testing.T) {
 	}
 }
 
-// The largest amounts neither wrap nor round.
+// C35: the largest amounts neither wrap nor round.
 func TestPointsOfTheLargestOrderSurviveRefunds(t *testing.T) {
 	t.Parallel()
 	o, err := Place("ord_1", "u_1", "JPY", []Line{{Quantity: 1, Unit: Money{math.MaxInt64, "JPY"}}}, testTime)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What cannot become an order is refused before
+// C01, C02, C06, C07, C09: what cannot become an order is refused before
 // anything is written, and the code says why.
 func TestBadOrdersAreRefusedAndLeaveNothing(t *testing.T) {
 	t.Parallel()
@@ -80,7 +80,7 @@ func TestBadOrdersAreRefusedAndLeaveNothing(t *testing.T) {
 	}
 }
 
-// Keys are indexed, and an index row has an end.
+// C09: keys are indexed, and an index row has an end.
 func TestBadIdempotencyKeysAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -105,7 +105,7 @@ func TestBadIdempotencyKeysAreRefused(t *testing.T) {
 	}
 }
 
-// An order whose event the outbox would refuse is refused with it, and
+// C11: an order whose event the outbox would refuse is refused with it, and
 // the next one goes through.
 func TestOrderThatCannotBeAnnouncedIsNotPlaced(t *testing.T) {
 	t.Parallel()

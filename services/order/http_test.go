@@ -74,7 +74,7 @@ func TestNewOrderWaitsForItsPaymentAndSaysSo(t *testing.T) {
 	}
 }
 
-// A yen order is neither multiplied nor divided by a hundred.
+// C07: a yen order is neither multiplied nor divided by a hundred.
 func TestYenAreCountedInYen(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

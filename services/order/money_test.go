@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Amounts are exact, and each currency has its own exponent.
+// C06, C07: amounts are exact, and each currency has its own exponent.
 func TestMoneyReadsAsPeopleWriteIt(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -78,7 +78,7 @@ func TestMoneyTimesEqualsRepeatedAddition(t *testing.T) {
 	})
 }
 
-// The rule names its currencies; a yen is not a yuan.
+// C07: the rule names its currencies; a yen is not a yuan.
 func TestPointsAreOneForEachWholeUnit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -75,7 +75,7 @@ func TestParallelRefundsNeverExceedThePayment(t *testing.T) {
 	}
 }
 
-// A refund that is announced before its payment waits for it.
+// C31: a refund that is announced before its payment waits for it.
 func TestRefundBeforeItsPaymentIsHeldAndThenApplied(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

@@ -9,7 +9,7 @@ import (
 	"orderpaid/platform/postgres"
 )
 
-// The same key with another body is refused, and the first result stays.
+// C15: the same key with another body is refused, and the first result stays.
 func TestIdempotencyKeyStandsForOneRequest(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -126,7 +126,7 @@ func TestRefusedOrderLeavesItsKeyFree(t *testing.T) {
 	}
 }
 
-// No use case needs a second connection, so a pool smaller than the
+// C19: no use case needs a second connection, so a pool smaller than the
 // number of requests makes them wait and not hang.
 func TestManyRequestsOnFewConnectionsAllEnd(t *testing.T) {
 	t.Parallel()

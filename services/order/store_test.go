@@ -53,7 +53,7 @@ func statements(t *testing.T) map[string]string {
 	return found
 }
 
-// Nothing here counts in 32 bits, and what is refused or repeated burns
+// C14: nothing here counts in 32 bits, and what is refused or repeated burns
 // no numbers worth speaking of.
 func TestIDsDoNotRunOut(t *testing.T) {
 	t.Parallel()
@@ -82,7 +82,7 @@ func TestIDsDoNotRunOut(t *testing.T) {
 	}
 }
 
-// A repetition is recognised by rows and SQLSTATE, not by the words of a
+// C20: a repetition is recognised by rows and SQLSTATE, not by the words of a
 // server that speaks another language.
 func TestRepetitionsAreRecognisedInAnyLanguage(t *testing.T) {
 	t.Parallel()

@@ -27,7 +27,7 @@ func TestOrderPaidTwiceAwardsOnce(t *testing.T) {
 	}
 }
 
-// Somebody renames the durable. The new one has an inbox of its own, which
+// C52: somebody renames the durable. The new one has an inbox of its own, which
 // is empty, and the stream comes from the beginning: the ledger knows its orders.
 func TestTheStreamAgainUnderAnotherDurableAwardsNothing(t *testing.T) {
 	t.Parallel()
@@ -90,6 +90,7 @@ func TestABatchOfAThousandMostlyOfOneUserIsExact(t *testing.T) {
 	f.requireSums(t)
 }
 
+// C35: as many points go back as came, once for each refund.
 func TestARefundTakesPointsBackOnceEach(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -109,7 +110,7 @@ func TestARefundTakesPointsBackOnceEach(t *testing.T) {
 	f.requireSums(t)
 }
 
-// What takes back comes before what it takes back.
+// C56: what takes back comes before what it takes back.
 func TestARefundBeforeItsPaymentWaitsForIt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -146,6 +147,7 @@ func TestAWaitingRefundDoesNotHoldUpOtherOrders(t *testing.T) {
 	}
 }
 
+// C35: points that were spent and then taken back are owed, not forgotten.
 func TestABalanceBelowZeroIsADebtAndSaysSo(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -161,6 +163,7 @@ func TestABalanceBelowZeroIsADebtAndSaysSo(t *testing.T) {
 	}
 }
 
+// C35: a balance never wraps.
 func TestPointsBeyond64BitsAreADeadLetterAndChangeNothing(t *testing.T) {
 	t.Parallel()
 	for name, points := range map[string][2]int64{

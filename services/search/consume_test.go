@@ -69,7 +69,7 @@ func TestOrderPaidBeforeOrderCreatedLosesNothing(t *testing.T) {
 	}
 }
 
-// The case of stale updates that overwrite newer ones: 1, 3, 2, all stated
+// C33: the case of stale updates that overwrite newer ones: 1, 3, 2, all stated
 // within one millisecond.
 func TestVersionsOneThreeTwoOfOneMillisecondEndInTheHighest(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// What people buy and how they look for it: words in the middle of a Chinese
+// C10: what people buy and how they look for it: words in the middle of a Chinese
 // or Japanese sentence, emoji, right-to-left text with digits, full width,
 // and both ways to write é.
 func TestWhatCanBeReadCanBeFound(t *testing.T) {
@@ -128,7 +128,7 @@ func TestAnOrderIsFoundByItsIDItsSKUsAndEveryLanguage(t *testing.T) {
 	}
 }
 
-// A text that PostgreSQL would refuse is indexed as far as the bounds go, once,
+// C08: a text that PostgreSQL would refuse is indexed as far as the bounds go, once,
 // and found by what comes first.
 func TestTextsOfMegabytesAreIndexedAndFoundByTheirTitle(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ func statementsOf(t *testing.T, files ...string) (names []string) {
 	return names
 }
 
-// The statements themselves keep what is newer, whoever calls them.
+// C33: the statements themselves keep what is newer, whoever calls them.
 func TestAnOlderVersionNeverOverwritesANewerOne(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

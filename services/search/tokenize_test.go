@@ -9,6 +9,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
+// C10: blanks do not end words in every script.
 func TestTextIsCutTheWayItIsWritten(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, text, want string }{
@@ -89,6 +90,7 @@ func TestAQueryIsPhrasesThatMustAllBeThere(t *testing.T) {
 	}
 }
 
+// C08: PostgreSQL refuses a vector that is too large, so each has bounds.
 func TestAVectorHasBounds(t *testing.T) {
 	t.Parallel()
 	var words strings.Builder

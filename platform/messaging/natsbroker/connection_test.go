@@ -90,7 +90,7 @@ func TestABadConfigurationFailsAtTheStart(t *testing.T) {
 	}
 }
 
-// Hints go over the broker, so that no commit waits for PostgreSQL's
+// C45, C46: hints go over the broker, so that no commit waits for PostgreSQL's
 // one lock of notifications, and no session is lost with its LISTEN. A hint
 // that is lost costs one poll.
 func TestAHintReachesWhoeverListensAndNeverBlocks(t *testing.T) {

@@ -149,6 +149,7 @@ func TestWithoutAStreamTheBrokerIsUnavailable(t *testing.T) {
 	publishAll(t, b, messages(5, 5))
 }
 
+// C42: the receipt must be of the stream that was meant.
 func TestAnotherStreamsAcknowledgementDoesNotCount(t *testing.T) {
 	t.Parallel()
 	s := natstest.New(t)
@@ -166,7 +167,7 @@ func TestAnotherStreamsAcknowledgementDoesNotCount(t *testing.T) {
 	}
 }
 
-// Anybody may listen to a subject and reply. Here there is no stream, and the
+// C42: anybody may listen to a subject and reply. Here there is no stream, and the
 // publisher must not take the reply for an acknowledgement.
 func TestAnEavesdroppersReplyIsNotAnAcknowledgement(t *testing.T) {
 	t.Parallel()
@@ -198,6 +199,7 @@ func TestAnEavesdroppersReplyIsNotAnAcknowledgement(t *testing.T) {
 	}
 }
 
+// C11: too large is refused for good, and not taken for an outage.
 func TestWhatTheServerFindsTooLargeIsRefused(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

@@ -64,6 +64,7 @@ func TestDeliveryGoesOnAfterAReconnectThatNobodySaw(t *testing.T) {
 	fetchAll(t, source, 10)
 }
 
+// C29: nothing falls asleep for good because there was nothing to do.
 func TestOneMessageAfterALongSilenceComesAtOnce(t *testing.T) {
 	t.Parallel()
 	s := natstest.New(t)
@@ -86,7 +87,7 @@ func TestOneMessageAfterALongSilenceComesAtOnce(t *testing.T) {
 	}
 }
 
-// Messages that wait behind a slow handler are not late: nobody has them twice.
+// C18: messages that wait behind a slow handler are not late: nobody has them twice.
 func TestMessagesThatWaitForASlowHandlerDoNotComeTwice(t *testing.T) {
 	t.Parallel()
 	s := natstest.New(t)

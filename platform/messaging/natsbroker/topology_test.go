@@ -54,7 +54,7 @@ func planned(t *testing.T, s *natstest.Server, topology natsbroker.Topology) []s
 	return lines
 }
 
-// An older program that starts after a newer one, with the durable's
+// C38: an older program that starts after a newer one, with the durable's
 // settings of its own time, changes nothing and says what differs.
 func TestDriftIsAnErrorThatListsTheFieldsAndChangesNothing(t *testing.T) {
 	t.Parallel()
