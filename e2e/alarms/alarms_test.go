@@ -43,6 +43,7 @@ func TestAlarmsFireOnRealFaultsAndClearWhenTheyAreMended(t *testing.T) {
 	n.aReleaseIsBad()
 	kept, lost := n.aConsumerLosesItsPlaceAndAnEvent()
 	n.searchLacksAVersion(kept)
+	n.aDurableIsDeleted()
 	n.theBrokerIsFull()
 	n.onlyAPersonKnows()
 	n.tooManyAskAtOnce()
@@ -180,6 +181,13 @@ func (n *night) searchLacksAVersion(order string) {
 	thaw()
 	n.do("replay", "create", "search-indexer", "--from", "outbox", "--order", order, "--start", "--reason", "a version is missing")
 	n.clear("VersionMissing")
+}
+
+func (n *night) aDurableIsDeleted() {
+	deleteDurable(n.t, n.shop, "notify-sender")
+	n.fire("DurableGone")
+	n.do("topology", "apply")
+	n.clear("DurableGone")
 }
 
 func (n *night) theBrokerIsFull() {

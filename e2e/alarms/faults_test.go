@@ -201,6 +201,13 @@ func shrink(t *testing.T, shop *demo.Stack) {
 	}
 }
 
+func deleteDurable(t *testing.T, shop *demo.Stack, durable string) {
+	t.Helper()
+	if err := stream(t, shop).DeleteConsumer(t.Context(), natsbroker.DefaultStream, durable); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // crowd asks a service for more at once than its pool has connections, until
 // it is told to stop.
 func crowd(t *testing.T, url string) (stop func()) {
