@@ -29,16 +29,10 @@ import (
 // PostgreSQL itself: the lock belongs to a session, which a pooler in
 // transaction mode would hand to someone else.
 func Migrate(ctx context.Context, dsn, owner string) error {
-	cc, err := pgx.ParseConfig(dsn)
+	db, err := openToMigrate(dsn, owner)
 	if err != nil {
-		return fmt.Errorf("migrate %s: read database address: %w", owner, err)
+		return fmt.Errorf("migrate %s: %w", owner, err)
 	}
-	// A migration may take its time, but it must not make the whole service
-	// queue behind it while it waits for a lock that a long query holds.
-	cc.RuntimeParams["statement_timeout"] = "0"
-	cc.RuntimeParams["lock_timeout"] = "5000"
-	cc.RuntimeParams["application_name"] = "migrate-" + owner
-	db := stdlib.OpenDB(*cc)
 	defer func() { _ = db.Close() }() // nothing is in flight
 
 	for _, o := range layers(owner) {
@@ -51,6 +45,20 @@ func Migrate(ctx context.Context, dsn, owner string) error {
 		}
 	}
 	return nil
+}
+
+// openToMigrate returns sessions for migrations. One may take its time, but it
+// must not make the whole service queue behind it while it waits for a lock
+// that a long query holds.
+func openToMigrate(dsn, owner string) (*sql.DB, error) {
+	cc, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("read database address: %w", err)
+	}
+	cc.RuntimeParams["statement_timeout"] = "0"
+	cc.RuntimeParams["lock_timeout"] = "5000"
+	cc.RuntimeParams["application_name"] = "migrate-" + owner
+	return stdlib.OpenDB(*cc), nil
 }
 
 // CheckMigrated returns an error if the database lacks a migration that this

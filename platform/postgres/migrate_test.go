@@ -108,6 +108,47 @@ func TestMigrationThatFailsLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// C50: whoever writes waits behind a migration that waits for a reader, and so
+// that one must give up.
+func TestAMigrationBehindALongReaderGivesUpAndLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	pool := newEmpty(t)
+	files := fstest.MapFS{
+		"00001_base.sql":   {Data: []byte("-- +goose Up\nCREATE TABLE base (id bigint);\n")},
+		"00002_column.sql": {Data: []byte("-- +goose Up\nCREATE TABLE half (id bigint);\nALTER TABLE base ADD COLUMN late text;\n")},
+	}
+	first := fstest.MapFS{"00001_base.sql": files["00001_base.sql"]}
+	dsn := pool.Config().ConnString()
+	if err := postgres.MigrateFiles(t.Context(), dsn, "behind", first); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Rollback(t.Context())
+	if _, err := reader.Exec(t.Context(), `SELECT FROM base`); err != nil {
+		t.Fatal(err)
+	}
+
+	err = postgres.MigrateFiles(t.Context(), dsn, "behind", files)
+	if got, want := postgres.Code(err), "55P03"; got != want {
+		t.Errorf("got code %q of %v, want %q: it waited for too long for its lock", got, err, want)
+	}
+	if _, err := pool.Exec(t.Context(), `SET LOCAL lock_timeout = '1s'; INSERT INTO base VALUES (1)`); err != nil {
+		t.Errorf("got %v, want that a row can be written although the reader goes on", err)
+	}
+	if got, want := appliedVersions(t, pool, "goose_behind"), "0 1"; got != want {
+		t.Errorf("got versions %q, want %q", got, want)
+	}
+	if err := reader.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := postgres.MigrateFiles(t.Context(), dsn, "behind", files); err != nil {
+		t.Errorf("got %v, want that the next start finishes it", err)
+	}
+}
+
 func TestNewerSchemaThanTheProgramIsFine(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "messaging")

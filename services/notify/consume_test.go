@@ -25,6 +25,23 @@ func TestOrderPaidTwiceAsksForOneMail(t *testing.T) {
 	}
 }
 
+// C52: somebody renames the durable. The stream comes from the beginning, to an
+// inbox that is empty, and nobody gets a second mail.
+func TestTheStreamAgainUnderAnotherDurableAsksForNoMail(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	event := paid(t, newOrder(), "u1")
+	f.deliver(t, event)
+	renamed := messaging.NewConsumer("notify-sender-v2", f.pool, nil, messaging.ConsumerConfig{})
+	f.service.register(renamed)
+	if answers := messagingtest.Deliver(t, renamed, event); !messagingtest.AllAcked(answers) {
+		t.Errorf("the event was not acknowledged: %+v", answers)
+	}
+	if got := f.count(t, `SELECT count(*) FROM delivery_task`); got != 1 {
+		t.Errorf("got %d mails, want 1", got)
+	}
+}
+
 func TestTheSenderIsWokenWhenAMailWasQueuedAndNotBefore(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
