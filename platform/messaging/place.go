@@ -28,7 +28,7 @@ type consumerPlace struct {
 	replica  string
 	term     time.Duration
 	epoch    atomic.Int64 // 0 while the place is not ours
-	since    atomic.Int64 // how far back the inbox remembered when the place was taken; UnixMicro
+	since    atomic.Int64 // how far back the inbox remembers; UnixMicro
 }
 
 func newConsumerPlace(pool *pgxpool.Pool, consumer, replica string, term time.Duration) *consumerPlace {
@@ -115,13 +115,21 @@ func (p *consumerPlace) keep(ctx context.Context) (active context.Context, stop 
 	return active, func() { cancel(); <-done }
 }
 
+// The horizon moves while retention takes a partition of the inbox off.
+const sqlRenewPlace = sqlKeepPlace + `
+RETURNING (SELECT greatest(inbox_since, 'epoch') FROM message_horizon)`
+
 // lost renews the lease, and reports whether it is another's. It does not wait
 // for a database that hangs: the next tick asks again.
 func (p *consumerPlace) lost(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, p.term/4)
 	defer cancel()
-	tag, err := p.pool.Exec(ctx, sqlKeepPlace, p.consumer, p.replica, p.epoch.Load(), p.term)
-	return err == nil && tag.RowsAffected() == 0
+	var since time.Time
+	err := p.pool.QueryRow(ctx, sqlRenewPlace, p.consumer, p.replica, p.epoch.Load(), p.term).Scan(&since)
+	if err == nil {
+		p.since.Store(since.UnixMicro())
+	}
+	return errors.Is(err, pgx.ErrNoRows)
 }
 
 const sqlLeavePlace = `

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"orderpaid/platform/postgres"
 )
 
 // RetentionConfig says how long a database keeps what messaging wrote there.
@@ -179,7 +181,7 @@ SELECT EXISTS (SELECT FROM message_outbox_pending q JOIN %[1]s o ON o.event_id =
 // gives up rather than make writers wait.
 func detach(ctx context.Context, owner *pgxpool.Pool, p oldPartition) (detached bool, err error) {
 	name, parent := pgx.Identifier{p.Name}.Sanitize(), pgx.Identifier{p.Parent}.Sanitize()
-	err = pgx.BeginFunc(ctx, owner, func(tx pgx.Tx) error {
+	err = postgres.InTx(ctx, owner, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '2s'`); err != nil {
 			return err
 		}

@@ -132,6 +132,18 @@ func TestWhatHasNoPartitionAndPayloadsOfReplaysHaveAnEndToo(t *testing.T) {
 	}
 }
 
+// A consumer may be the active one for months, while retention goes on.
+func TestTheActiveReplicaLearnsThatTheInboxRemembersLess(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "messaging")
+	got, err := messaging.HorizonKnownAfter(t.Context(), pool, func() {
+		exec(t, pool, `UPDATE message_horizon SET inbox_since = '2026-03-01Z'`)
+	})
+	if want := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC); err != nil || !got.Equal(want) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
+	}
+}
+
 // C48: what the inbox has forgotten looks new. Applied at once it could have its
 // effect a second time; so a person decides.
 func TestAnEventOlderThanTheInboxRemembersIsNotAppliedWithoutAPerson(t *testing.T) {
