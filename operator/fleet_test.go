@@ -3,6 +3,7 @@ package operator
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 )
@@ -42,5 +43,19 @@ func TestWhyDoesNotWaitForAServiceThatIsFrozen(t *testing.T) {
 	}
 	if quickest > 200*time.Millisecond {
 		t.Errorf("got %v at best, want less than 200ms", quickest)
+	}
+}
+
+// What no service could have given as an id is refused before they are asked:
+// one that cuts off a request of this length would be called silent.
+func TestWhyRefusesWhatIsTooLongForAnID(t *testing.T) {
+	t.Parallel()
+	fleet, err := NewFleet(map[string]string{"order": "http://127.0.0.1:1"}, "", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = fleet.Why(t.Context(), strings.Repeat("a", 120_000))
+	if err == nil || !strings.Contains(err.Error(), "at most 200 bytes") || len(err.Error()) > 200 {
+		t.Errorf("got %v, want what is allowed, without the key", err)
 	}
 }

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -60,6 +61,9 @@ type OwnedReplay struct {
 // is there.
 func (f *Fleet) Why(ctx context.Context, key string) (Explanation, error) {
 	e := Explanation{Key: key, Trails: []Trail{}}
+	if len(key) > messaging.MaxIDBytes { // so long a request that services cut it off would look like their silence
+		return e, fmt.Errorf("an id has at most %d bytes, and this one %d", messaging.MaxIDBytes, len(key))
+	}
 	away := map[string]error{}
 	orders, first, err := f.resolve(ctx, away, key)
 	if err != nil {

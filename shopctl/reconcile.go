@@ -55,10 +55,33 @@ Examples:
 // ErrFindings: not everything is as it must be.
 var ErrFindings = errors.New("there are findings")
 
+// check refuses settings under which a run would look at nothing and find
+// nothing, or never pause: the first looks like a healthy shop, the second like
+// an attack on it.
+func (c Reconcile) check() error {
+	switch {
+	case c.Since <= 0:
+		return fmt.Errorf("--since %v: look back for more than nothing", c.Since)
+	case c.InFlight <= 0:
+		return fmt.Errorf("--in-flight %v: an event is on its way for longer than nothing", c.InFlight)
+	case c.Sample < 1 || c.Sample > 100:
+		return fmt.Errorf("--sample %d: a share is between 1 and 100 percent", c.Sample)
+	case c.Every < 0:
+		return fmt.Errorf("--every %v: a pause is not negative", c.Every)
+	case c.PerSecond < 1:
+		return fmt.Errorf("--per-second %d: at least 1", c.PerSecond)
+	case c.Limit < 0:
+		return fmt.Errorf("--limit %d: a number of findings is not negative", c.Limit)
+	case c.Repair && !c.DryRun && c.Reason == "":
+		return errors.New("--repair needs a --reason: it is kept with your name")
+	}
+	return nil
+}
+
 // Run reports, and mends if it is told to.
 func (c Reconcile) Run(ctx context.Context, out io.Writer) error {
-	if c.Repair && !c.DryRun && c.Reason == "" {
-		return errors.New("--repair needs a --reason: it is kept with your name")
+	if err := c.check(); err != nil {
+		return err
 	}
 	fleet, err := c.fleet()
 	if err != nil {

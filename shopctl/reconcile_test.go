@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -286,4 +288,27 @@ func (w *world) lastSequence(t *testing.T, js jetstream.JetStream) uint64 {
 		t.Fatal(err)
 	}
 	return stream.CachedInfo().State.LastSeq
+}
+
+// A run that compares nothing finds nothing, and looks like a healthy shop.
+func TestReconcileRefusesSettingsUnderWhichItWouldLookAtNothing(t *testing.T) {
+	t.Parallel()
+	good := shopctl.Reconcile{Since: time.Hour, InFlight: time.Minute, Sample: 100, PerSecond: 200}
+	for want, change := range map[string]func(*shopctl.Reconcile){
+		"--since -1h":     func(c *shopctl.Reconcile) { c.Since = -time.Hour },
+		"--in-flight -1s": func(c *shopctl.Reconcile) { c.InFlight = -time.Second },
+		"--sample -5":     func(c *shopctl.Reconcile) { c.Sample = -5 },
+		"--sample 0":      func(c *shopctl.Reconcile) { c.Sample = 0 },
+		"--sample 101":    func(c *shopctl.Reconcile) { c.Sample = 101 },
+		"--every -5m":     func(c *shopctl.Reconcile) { c.Every = -5 * time.Minute },
+		"--per-second 0":  func(c *shopctl.Reconcile) { c.PerSecond = 0 },
+		"--limit -3":      func(c *shopctl.Reconcile) { c.Limit = -3 },
+		"it is not known": func(*shopctl.Reconcile) {}, // whom to ask: it got that far
+	} {
+		c := good
+		change(&c)
+		if err := c.Run(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
 }

@@ -45,9 +45,13 @@ const retentionMargin = 31 * 24 * time.Hour
 // ErrForgetful: the inbox would forget events that can still be delivered.
 var ErrForgetful = errors.New("the inbox must remember for longer than the stream keeps events, by a month at least")
 
-// Check reports settings under which an event could be applied twice.
+// Check reports settings under which an event could be applied twice, or that
+// would erase what was only just settled.
 func (c RetentionConfig) Check() error {
 	c = c.withDefaults()
+	if min(c.Outbox, c.Inbox, c.Stream, c.Failures) < 0 { // it would reach into the future, and spare nothing
+		return fmt.Errorf("outbox of %v, inbox of %v, stream of %v, payloads of %v: an age is not negative", c.Outbox, c.Inbox, c.Stream, c.Failures)
+	}
 	if c.Inbox < c.Stream+retentionMargin {
 		return fmt.Errorf("inbox of %v, stream of %v: %w", c.Inbox, c.Stream, ErrForgetful)
 	}
@@ -70,9 +74,17 @@ func (c RetentionConfig) withDefaults() RetentionConfig {
 	return c
 }
 
-// Prepare makes the partitions of the coming months that do not exist yet, and
-// returns how many it made. Events of a month without one are refused at Add.
+// maxAhead bounds how many months of partitions are prepared: each costs every
+// plan a little, and thousands cost the transaction that makes them its time.
+const maxAhead = 120
+
+// Prepare makes the partitions of the coming months that do not exist yet, from
+// 1 to 120 of them, and returns how many it made. Events of a month without one
+// are refused at Add.
 func Prepare(ctx context.Context, owner *pgxpool.Pool, months int) (made int, err error) {
+	if months < 1 || months > maxAhead {
+		return 0, fmt.Errorf("prepare partitions of %d months: between 1 and %d", months, maxAhead)
+	}
 	if err := owner.QueryRow(ctx, `SELECT message_prepare_partitions($1)`, months).Scan(&made); err != nil {
 		return 0, fmt.Errorf("prepare partitions: %w", err)
 	}

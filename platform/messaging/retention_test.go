@@ -24,6 +24,8 @@ func TestSettingsThatWouldForgetTooSoonAreRefused(t *testing.T) {
 		{Inbox: 10 * day},
 		{Stream: 80 * day},
 		{Outbox: 3 * day},
+		{Failures: -time.Hour},
+		{Stream: -90 * day, Inbox: 31 * day, Outbox: 30 * day},
 	} {
 		if err := cfg.Check(); err == nil {
 			t.Errorf("%+v: got no error", cfg)
@@ -34,6 +36,17 @@ func TestSettingsThatWouldForgetTooSoonAreRefused(t *testing.T) {
 	}
 	if _, err := messaging.Retain(t.Context(), nil, messaging.RetentionConfig{Inbox: day}); !errors.Is(err, messaging.ErrForgetful) {
 		t.Errorf("got %v, want ErrForgetful", err)
+	}
+}
+
+// A scheduled job with a slip in its number must not report that all is well
+// while no partition is made, nor make so many that its transaction never ends.
+func TestPartitionsAreMadeForOneMonthAheadAtLeastAndTenYearsAtMost(t *testing.T) {
+	t.Parallel()
+	for _, months := range []int{-1, 0, 121} {
+		if _, err := messaging.Prepare(t.Context(), nil, months); err == nil {
+			t.Errorf("%d months: got no error", months)
+		}
 	}
 }
 

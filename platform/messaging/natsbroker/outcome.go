@@ -17,6 +17,7 @@ func unknown(err error) error     { return fmt.Errorf("%w: %w", messaging.ErrUnk
 // The server's error codes that mean something other than their status class.
 // https://github.com/nats-io/nats-server/blob/main/server/errors.json
 const (
+	codeNoStorage       jetstream.ErrorCode = 10047
 	codeMessageTooLarge jetstream.ErrorCode = 10054
 	codeTooManyBatches  jetstream.ErrorCode = 10210
 )

@@ -264,8 +264,8 @@ func (p plan) apply(ctx context.Context, js jetstream.JetStream, update bool) er
 		return fmt.Errorf("%w: %s", ErrDrift, strings.Join(forbidden, "; "))
 	}
 	err := p.stream.apply(
-		func(c jetstream.StreamConfig) error { _, err := js.CreateStream(ctx, c); return err },
-		func(c jetstream.StreamConfig) error { _, err := js.UpdateStream(ctx, c); return err })
+		func(c jetstream.StreamConfig) error { _, err := js.CreateStream(ctx, c); return roomFor(c, err) },
+		func(c jetstream.StreamConfig) error { _, err := js.UpdateStream(ctx, c); return roomFor(c, err) })
 	for _, o := range p.consumers {
 		if err != nil {
 			break
@@ -279,6 +279,18 @@ func (p plan) apply(ctx context.Context, js jetstream.JetStream, update bool) er
 				_, err := js.UpdateConsumer(ctx, p.stream.want.Name, c)
 				return err
 			})
+	}
+	return err
+}
+
+// roomFor says what is missing where a server has no room for the stream. A
+// stream's bound is set aside when it is made, and the server's own words name
+// neither the bound nor where its limit comes from.
+func roomFor(c jetstream.StreamConfig, err error) error {
+	var api *jetstream.APIError
+	if errors.As(err, &api) && api.ErrorCode == codeNoStorage {
+		return fmt.Errorf("the server cannot set aside the %d MiB that the stream may take; without max_file_store its limit is three quarters of the disk that was free when it started: %w",
+			c.MaxBytes>>20, err)
 	}
 	return err
 }

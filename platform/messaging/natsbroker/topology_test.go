@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"orderpaid/platform/messaging"
@@ -127,5 +128,16 @@ func TestATopologyThatCannotBeMeantIsRefused(t *testing.T) {
 		if err := natsbroker.EnsureTopology(within(t), s.URL(), topology); err == nil {
 			t.Errorf("%s: made", name)
 		}
+	}
+}
+
+// A small disk is what a person meets first, and the server says of it only that
+// resources are insufficient.
+func TestAStreamForWhichThereIsNoRoomSaysHowMuchItNeeds(t *testing.T) {
+	t.Parallel()
+	s := natstest.New(t, func(o *server.Options) { o.JetStreamMaxStore = 1 << 30 })
+	err := natsbroker.EnsureTopology(within(t), s.URL(), natsbroker.Topology{})
+	if err == nil || !strings.Contains(err.Error(), "4096 MiB") || !strings.Contains(err.Error(), "max_file_store") {
+		t.Errorf("got %v, want what the stream needs and where the limit comes from", err)
 	}
 }
