@@ -198,7 +198,6 @@ func (c *Consumer) consume(ctx context.Context) error {
 	}
 	defer source.Close() // what was fetched ahead goes back at once
 	active, stop := c.place.keep(ctx)
-	c.handedBack.forget()
 	c.troubled.Store(true) // until the first look at the table
 	var beside sync.WaitGroup
 	beside.Go(func() { c.retryLoop(active) })

@@ -18,11 +18,13 @@
 //
 // The files follow an event through its life: envelope.go (what an event is),
 // outbox.go (staged with the business change), lease.go and relay.go
-// (published, in order; pace.go says how many at a time), settle.go (what the broker answered), broker.go (what
-// an adapter must promise), consumer_config.go, consumer.go and place.go (who
-// consumes), group.go (one transaction for many events), inbox.go (applied
+// (published, in order; pace.go says how many at a time), settle.go (what the
+// broker answered), broker.go (what an adapter must promise),
+// consumer_config.go, consumer.go and place.go (who consumes), scan.go (read
+// in one pass), group.go (one transaction for many events), inbox.go (applied
 // once), retry.go (which errors lead where), circuit.go (when all fail alike),
-// failure.go and park.go (recorded, tried again, others waiting behind it),
+// handback.go (given back for a while), failure.go and park.go (recorded, tried
+// again, others waiting behind it), stored.go (what is tried from a table),
 // gap.go (a missing version). Then what people do: deadletter.go, correct.go,
 // replay.go and replays.go, history.go, audit.go; and what keeps the tables
 // small and safe: retention.go, retention_rows.go, seal.go.
@@ -61,6 +63,10 @@
 //     system calls it again when its transaction is repeated; do such things
 //     after the commit, from a row (see services/notify/delivery.go).
 //   - Order between aggregates, or in time between consumers.
+//   - Order at a consumer while its active replica changes: what the old one
+//     had in hand, or had handed back, comes again after a while, and a later
+//     event of the aggregate may come before. A handler must bear that, or the
+//     consumer counts versions ([Consumer.EveryVersion]).
 //   - That a broker keeps what it acknowledged. That is why published facts
 //     stay in the outbox.
 package messaging

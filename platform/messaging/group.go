@@ -196,7 +196,10 @@ func (c *Consumer) run(ctx context.Context, items []*item) error {
 			}
 		case len(items) > 1:
 			half := len(items) / 2
-			return errors.Join(c.run(ctx, items[:half]), c.run(ctx, items[half:]))
+			if err := c.run(ctx, items[:half]); err != nil {
+				return err // what is left undone comes again, and the other half must not come before it
+			}
+			return c.run(ctx, items[half:])
 		default:
 			return c.fail(ctx, items[0], v, err)
 		}

@@ -10,15 +10,19 @@ import (
 // has not come by then is waited for no longer: its stream may be gone.
 const awayGrace = time.Minute
 
+// awayMargin is how much later an event is due that must come after others.
+const awayMargin = 50 * time.Millisecond
+
 // handedBack remembers which events this replica has given back to the broker
 // for a while. The broker delivers the next event of the same aggregate
-// meanwhile, and it must not have its effect first: it is handed back as well.
+// meanwhile, and it must not have its effect first: it is handed back as well,
+// until the others are due.
 //
-// It is forgotten with the place: whoever is the active replica then is
-// delivered what was handed back before what is new.
+// It is this process's memory: a replica that takes the place meanwhile knows
+// nothing of it. Who needs order over that as well needs [Consumer.EveryVersion].
 type handedBack struct {
 	mu   sync.Mutex
-	away map[aggregateKey]map[int64]time.Time // by version, until when it is waited for
+	away map[aggregateKey]map[int64]time.Time // by version, when it is due again
 }
 
 func (h *handedBack) add(it *item, delay time.Duration) {
@@ -31,12 +35,19 @@ func (h *handedBack) add(it *item, delay time.Duration) {
 	if h.away[key] == nil {
 		h.away[key] = map[int64]time.Time{}
 	}
-	h.away[key][it.env.AggregateVersion] = time.Now().Add(delay + awayGrace)
+	h.away[key][it.env.AggregateVersion] = time.Now().Add(delay)
+}
+
+// An earlyItem must not be applied before others of its aggregate, which come
+// within a time.
+type earlyItem struct {
+	*item
+	delay time.Duration
 }
 
 // divide returns the events that may be applied now, and those that an earlier
 // one of their aggregate, which is away, must come before.
-func (h *handedBack) divide(items []*item) (free, behind []*item) {
+func (h *handedBack) divide(items []*item) (free []*item, early []earlyItem) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.away) == 0 {
@@ -44,37 +55,31 @@ func (h *handedBack) divide(items []*item) (free, behind []*item) {
 	}
 	now := time.Now()
 	for _, it := range items {
-		if h.overtakes(it, now) {
-			behind = append(behind, it)
-		} else {
+		if due := h.before(it, now); due.IsZero() {
 			free = append(free, it)
+		} else {
+			early = append(early, earlyItem{it, max(0, due.Sub(now)) + awayMargin})
 		}
 	}
-	return free, behind
+	return free, early
 }
 
-// overtakes notes that an event is here, and reports whether an earlier one is
-// still away.
-func (h *handedBack) overtakes(it *item, now time.Time) bool {
+// before notes that an event is here, and returns when the last of the earlier
+// ones that are away is due; the zero time if there is none.
+func (h *handedBack) before(it *item, now time.Time) (last time.Time) {
 	key := it.aggregate()
 	away := h.away[key]
 	delete(away, it.env.AggregateVersion)
-	maps.DeleteFunc(away, func(_ int64, until time.Time) bool { return now.After(until) })
+	maps.DeleteFunc(away, func(_ int64, due time.Time) bool { return now.Sub(due) > awayGrace })
 	if len(away) == 0 {
 		delete(h.away, key)
 	}
-	for version := range away {
-		if version < it.env.AggregateVersion {
-			return true
+	for version, due := range away {
+		if version < it.env.AggregateVersion && due.After(last) {
+			last = due
 		}
 	}
-	return false
-}
-
-func (h *handedBack) forget() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.away = nil
+	return last
 }
 
 // comeAgain hands an event back to the broker for a while.
@@ -89,9 +94,9 @@ func (c *Consumer) comeAgain(it *item, delay time.Duration) {
 
 // inTurn returns the events that may be applied now, and hands the others back.
 func (c *Consumer) inTurn(items []*item) []*item {
-	free, behind := c.handedBack.divide(items)
-	for _, it := range behind {
-		c.comeAgain(it, c.cfg.RetryDelayMax/4)
+	free, early := c.handedBack.divide(items)
+	for _, e := range early {
+		c.comeAgain(e.item, e.delay)
 	}
 	return free
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orderpaid/platform/messaging"
+	"orderpaid/platform/messaging/membroker"
 	"orderpaid/platform/messaging/messagingtest"
+	"orderpaid/platform/postgres"
 )
 
 // What the owner of an aggregate or a replay brings does not come again by
@@ -135,5 +137,36 @@ func TestNoEventOvertakesAnEarlierOneThatWasHandedBack(t *testing.T) {
 				t.Errorf("got versions %d in the order of their effects, want 123", got)
 			}
 		})
+	}
+}
+
+// The database goes away while the first half of a group is applied, and the
+// consumer is told to stop. It must not go on with the second half.
+func TestWhatIsLeftUndoneIsNotOvertakenByTheRestOfItsGroup(t *testing.T) {
+	t.Parallel()
+	pool, broker := newEffects(t), membroker.New(messaging.Subscription{Durable: "writer", Kinds: []messaging.Kind{changed{}.Kind()}})
+	stageMany(t, pool, 2, 1)
+	startRelay(t, separatePool(t, pool), broker, messaging.RelayConfig{Logger: quiet})
+	eventually(t, 10*time.Second, func() string { return "the events are not published" }, func() bool { return len(broker.Stored()) == 2 })
+
+	ctx, stop := context.WithCancel(t.Context())
+	var calls atomic.Int64
+	consume := func(handle func(ctx context.Context, tx pgx.Tx, ev messaging.Event[changed]) error) error {
+		c := messaging.NewConsumer("writer", pool, broker, messaging.ConsumerConfig{Lease: 2 * time.Second, Logger: quiet})
+		messaging.Handle(c, handle)
+		return c.Run(ctx)
+	}
+	err := consume(func(ctx context.Context, tx pgx.Tx, ev messaging.Event[changed]) error {
+		switch {
+		case ev.AggregateVersion == 2:
+			return write(ctx, tx, "writer", ev)
+		case calls.Add(1) == 1:
+			return errors.New("refused, so that the group is halved")
+		}
+		stop()
+		return postgres.ErrNotBegun
+	})
+	if got := count(t, pool, sqlCountEffects); err != nil || got != 0 {
+		t.Errorf("got %d effects, %v, want none: the first event has not had its own", got, err)
 	}
 }
