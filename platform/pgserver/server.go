@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -208,6 +209,9 @@ func (s *Server) settings() map[string]string {
 		"timezone":                "UTC",
 		"log_line_prefix":         "%m [%p] %q%a@%d ",
 		"log_error_verbosity":     "terse", // no DETAIL lines: they repeat the values of a row
+	}
+	if runtime.GOOS == "linux" {
+		settings["recovery_init_sync_method"] = "syncfs" // after a crash one call, and not one for each of thousands of files
 	}
 	if s.cfg.Unsafe {
 		// synchronous_commit stays on: without fsync it costs next to nothing,
