@@ -44,6 +44,7 @@ var scenarios = map[string]scenario{
 	"A version is missing":             {fault: gap, good: noGaps},
 	"Too many events are parked":       {fault: parked, good: noOpenLetters},
 	"A consumer has no active replica": {fault: inactive, heal: func(t *testing.T, w *world) { w.start(t, "points"); w.awaitActive(t) }},
+	"A durable is gone":                {fault: durableGone, good: func(t *testing.T, w *world) bool { return w.awards(t) == w.paid(t) }},
 	"A consumer stands still": {
 		fault: standsStill,
 		heal:  func(t *testing.T, w *world) { w.exec(t, "points", `ALTER TABLE points_entry DROP CONSTRAINT closed`) },
@@ -307,6 +308,17 @@ func inactive(t *testing.T, w *world) map[string]string {
 	w.pay(t)
 	w.awaitIdle(t)
 	w.stop("points")
+	return nil
+}
+
+// durableGone deletes what points read through, and has a payment come after.
+func durableGone(t *testing.T, w *world) map[string]string {
+	w.pay(t)
+	w.awaitIdle(t)
+	if err := w.jetStream(t).DeleteConsumer(t.Context(), natsbroker.DefaultStream, "points-awarder"); err != nil {
+		t.Fatal(err)
+	}
+	w.pay(t)
 	return nil
 }
 
