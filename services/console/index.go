@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,56 +14,113 @@ import (
 )
 
 // Limits of one look at the index: so many orders are asked about in one
-// request, and so many requests are made before the next beat.
+// request, and so many requests are made before the next pause.
 const (
 	indexPage  = 500
 	indexPages = 20
 )
 
-// watchIndex asks search, once a second, whether it has the paid orders that it
-// has not confirmed, until ctx is done. While search is away the answer is late
-// and nothing else.
+// The pause between two looks. It grows while search confirms nothing: what it
+// lacks for long is behind a dead letter or a freeze, and every replica of the
+// console asks, a service in trouble, too.
+const (
+	indexPause    = time.Second
+	indexPauseMax = time.Minute
+)
+
+// An indexWatch is how far the questions to search have come.
+type indexWatch struct {
+	after  string        // the order to go on after, in the order of their ids; "" is the start
+	pause  time.Duration // before the next look
+	vain   bool          // since the start something was asked about, and nothing was found
+	wrong  bool          // the last look has failed, which was logged
+	logger *slog.Logger
+}
+
+func newIndexWatch(logger *slog.Logger) *indexWatch {
+	return &indexWatch{pause: indexPause, logger: logger}
+}
+
+// watchIndex asks search whether it has the paid orders that it has not
+// confirmed, until ctx is done. While search is away the answer is late and
+// nothing else.
 //
 // It asks about each order by the event that search must have applied. Reading
 // what search has written since the last time would be less to ask, and would
 // miss for ever what it writes late: after a freeze, a dead letter or a replay.
 func (s *Service) watchIndex(ctx context.Context) error {
-	beat := time.NewTicker(time.Second)
-	defer beat.Stop()
-	after := ""
+	w := newIndexWatch(slog.Default())
 	for {
-		after = s.confirmIndexed(ctx, after)
+		s.confirmIndexed(ctx, w)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-beat.C:
+		case <-time.After(w.pause):
 		}
 	}
 }
 
-// confirmIndexed asks about the orders that come after one in the order of
-// their ids, and returns where to go on: at "" again, when it has come to the
-// end. So the many that search cannot have yet do not keep it from the others.
-func (s *Service) confirmIndexed(ctx context.Context, after string) string {
+// confirmIndexed asks about the orders behind the watch's place. It goes on at
+// once only while search confirms some of them: a backlog that it has worked
+// off is noted quickly, and one that it has not costs it one request.
+func (s *Service) confirmIndexed(ctx context.Context, w *indexWatch) {
 	for range indexPages {
-		waiting, err := readUnindexed(ctx, s.pool, after, indexPage)
-		if err != nil || len(waiting) == 0 {
-			return ""
+		waiting, found, err := s.confirmPage(ctx, w.after)
+		if ctx.Err() != nil {
+			return
 		}
-		found, err := s.ops["search"].EffectsOf(ctx, waiting)
-		if err != nil {
-			return after
+		w.note(waiting, found, err)
+		if err != nil || found == 0 || w.after == "" {
+			return
 		}
-		err = postgres.InTx(ctx, s.pool, func(tx pgx.Tx) error { return confirm(ctx, tx, found) })
-		if err != nil {
-			return after
-		}
-		if len(waiting) < indexPage {
-			return ""
-		}
-		after = waiting[len(waiting)-1].AggregateID
 	}
-	return after
+}
+
+// confirmPage asks about one page of orders and notes which of them are found.
+func (s *Service) confirmPage(ctx context.Context, after string) (waiting []opsapi.EventRef, found int, err error) {
+	waiting, err = readUnindexed(ctx, s.pool, after, indexPage)
+	if err != nil || len(waiting) == 0 {
+		return nil, 0, err
+	}
+	effects, err := s.ops["search"].EffectsOf(ctx, waiting)
+	if err != nil {
+		return nil, 0, fmt.Errorf("ask search for %d orders: %w", len(waiting), err)
+	}
+	err = postgres.InTx(ctx, s.pool, func(tx pgx.Tx) error { return confirm(ctx, tx, effects) })
+	return waiting, len(effects), err
+}
+
+// note moves the watch behind a page: back to the start from the last one, so
+// that the many that search cannot have yet do not keep it from the others, and
+// nowhere if the page could not be looked at.
+func (w *indexWatch) note(waiting []opsapi.EventRef, found int, err error) {
+	if failed := err != nil; failed != w.wrong {
+		w.wrong = failed
+		if failed {
+			w.logger.Warn("what is in the index cannot be confirmed: the board shows less than there is", "error", err)
+		} else {
+			w.logger.Info("what is in the index is confirmed again")
+		}
+	}
+	if err != nil {
+		w.pause = min(2*w.pause, indexPauseMax)
+		return
+	}
+	w.vain = (w.vain || w.after == "") && found == 0
+	if found > 0 {
+		w.pause = indexPause
+	}
+	if len(waiting) == indexPage {
+		w.after = waiting[indexPage-1].AggregateID
+		return
+	}
+	switch {
+	case w.after == "" && len(waiting) == 0: // nothing is left to ask about
+		w.pause = indexPause
+	case w.vain:
+		w.pause = min(2*w.pause, indexPauseMax)
+	}
+	w.after = ""
 }
 
 // sqlUnindexed reads the payments of which search has not confirmed that they

@@ -2,7 +2,10 @@ package console
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,8 +45,9 @@ func TestAnOrderIsAskedAboutUntilSearchHasIt(t *testing.T) {
 		want  int64
 	}{{"", 0}, {early, 1}, {"", 1}, {late, 2}, {"", 2}} {
 		search[step.order] = true
-		if after := s.confirmIndexed(t.Context(), ""); after != "" {
-			t.Errorf("got %q to go on after, want the start", after)
+		w := newIndexWatch(slog.Default())
+		if s.confirmIndexed(t.Context(), w); w.after != "" {
+			t.Errorf("got %q to go on after, want the start", w.after)
 		}
 		if got := f.tally(t); got.Indexed != step.want {
 			t.Errorf("got %d indexed with %q in the index, want %d", got.Indexed, step.order, step.want)
@@ -63,20 +67,88 @@ func TestOrdersThatSearchDoesNotHaveDoNotKeepItFromTheOthers(t *testing.T) {
 	f.hear(t, events...)
 	s := newPages(t, index{last: true})
 	s.pool = f.pool
-	s.confirmIndexed(t.Context(), "")
+	w := newIndexWatch(slog.Default())
+	s.confirmIndexed(t.Context(), w) // the first page, in vain
+	s.confirmIndexed(t.Context(), w)
 	if got := f.tally(t); got.Indexed != 1 {
 		t.Errorf("got %d indexed, want the last of %d", got.Indexed, len(events))
 	}
 }
 
-func TestWhileSearchDoesNotAnswerTheBoardGoesOnFromTheSamePlace(t *testing.T) {
+// A service in trouble is not asked again and again by everybody who waits for
+// it, and whoever looks into the log learns once that it does not answer.
+func TestWhileSearchDoesNotAnswerTheBoardAsksLessAndGoesOnFromTheSamePlace(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	order := newOrder()
 	f.hear(t, messagingtest.Envelope(t, order, 2, OrderPaid{about{order}}))
-	s := newPages(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+	var away atomic.Bool
+	away.Store(true)
+	s := newPages(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if away.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		index{order: true}.ServeHTTP(w, r)
+	}))
 	s.pool = f.pool
-	if after := s.confirmIndexed(t.Context(), "ord_0"); after != "ord_0" {
-		t.Errorf("got %q, want to go on after ord_0", after)
+	var logged strings.Builder
+	w := newIndexWatch(slog.New(slog.NewTextHandler(&logged, nil)))
+	w.after = "ord_0"
+	for range 10 {
+		s.confirmIndexed(t.Context(), w)
+	}
+	if w.after != "ord_0" || w.pause != indexPauseMax {
+		t.Errorf("got a pause of %v and to go on after %q, want %v and ord_0", w.pause, w.after, indexPauseMax)
+	}
+	away.Store(false)
+	s.confirmIndexed(t.Context(), w)
+	if w.pause != indexPause {
+		t.Errorf("got a pause of %v after an answer, want %v", w.pause, indexPause)
+	}
+	if got := logged.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "cannot be confirmed") || !strings.Contains(got, "confirmed again") {
+		t.Errorf("got the log\n%swant the first failure and the recovery", got)
+	}
+}
+
+// What search cannot confirm is asked about one page after the other, and after
+// each round half as often.
+func TestWhatSearchDoesNotHaveIsAskedAboutEverMoreSeldom(t *testing.T) {
+	t.Parallel()
+	full, rest := make([]opsapi.EventRef, indexPage), make([]opsapi.EventRef, 1)
+	full[indexPage-1].AggregateID = "ord_5"
+	w := newIndexWatch(slog.Default())
+	for _, step := range []struct {
+		what    string
+		waiting []opsapi.EventRef
+		found   int
+		after   string
+		pause   time.Duration
+	}{
+		{"a first page in vain", full, 0, "ord_5", time.Second},
+		{"the rest in vain: a round", rest, 0, "", 2 * time.Second},
+		{"a second round, of which something is found", full, 1, "ord_5", time.Second},
+		{"and its end, in vain", rest, 0, "", time.Second},
+		{"a third round, in vain", rest, 0, "", 2 * time.Second},
+		{"a fourth", rest, 0, "", 4 * time.Second},
+		{"nothing waits", nil, 0, "", time.Second},
+	} {
+		w.note(step.waiting, step.found, nil)
+		if w.after != step.after || w.pause != step.pause {
+			t.Errorf("%s: got a pause of %v and after %q, want %v and %q", step.what, w.pause, w.after, step.pause, step.after)
+		}
+	}
+}
+
+func TestADatabaseThatIsAwayDoesNotMoveTheQuestionsBackToTheStart(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := newPages(t, index{})
+	s.pool = f.pool
+	f.pool.Close()
+	w := newIndexWatch(slog.New(slog.DiscardHandler))
+	w.after = "ord_0"
+	if s.confirmIndexed(t.Context(), w); w.after != "ord_0" || !w.wrong {
+		t.Errorf("got to go on after %q, failed %v; want after ord_0, and that it has failed", w.after, w.wrong)
 	}
 }
