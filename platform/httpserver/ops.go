@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -54,7 +53,7 @@ func opsHandler(checks []Check, mount ...func(chi.Router)) http.Handler {
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		WriteJSON(w, http.StatusOK, health{Status: "alive"})
 	})
-	mux.Handle("GET /readyz", &readyz{checks: checks})
+	mux.Handle("GET /readyz", &readyz{checks: checks, broken: make([]bool, len(checks))})
 	mux.Handle("GET /metrics", telemetry.Handler())
 	return mux
 }
@@ -66,7 +65,9 @@ type health struct {
 
 type readyz struct {
 	checks []Check
-	broken atomic.Bool // what the last look at all of them found: only changes are logged
+
+	mu     sync.Mutex
+	broken []bool // what the last look at each found: only changes are logged
 }
 
 func (h *readyz) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -79,17 +80,18 @@ func (h *readyz) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
-	err := h.ask(ctx, excluded)
+	results := h.ask(ctx, excluded)
 	if r.Context().Err() != nil {
 		return // the asker has gone: this says nothing about readiness
 	}
-	if len(excluded) == 0 && h.broken.Swap(err != nil) != (err != nil) {
-		if err != nil {
-			slog.WarnContext(ctx, "not ready", "error", err)
-		} else {
-			slog.InfoContext(ctx, "ready again")
+	h.log(ctx, results)
+	var errs []error
+	for i, result := range results {
+		if result.err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", h.checks[i].Name, result.err))
 		}
 	}
+	err := errors.Join(errs...)
 	if err != nil {
 		WriteJSON(w, http.StatusServiceUnavailable, health{Status: "not ready", Reason: strings.ReplaceAll(err.Error(), "\n", "; ")})
 		return
@@ -97,20 +99,41 @@ func (h *readyz) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	WriteJSON(w, http.StatusOK, health{Status: "ready"})
 }
 
+// A result is what one check has answered, if it was asked.
+type result struct {
+	asked bool
+	err   error
+}
+
 // ask makes all checks at the same time: one that hangs must not hide another.
-func (h *readyz) ask(ctx context.Context, excluded []string) error {
-	errs := make([]error, len(h.checks))
+func (h *readyz) ask(ctx context.Context, excluded []string) []result {
+	results := make([]result, len(h.checks))
 	var all sync.WaitGroup
 	for i, c := range h.checks {
-		if slices.Contains(excluded, c.Name) {
-			continue
+		if !slices.Contains(excluded, c.Name) {
+			all.Go(func() { results[i] = result{true, c.Ask(ctx)} })
 		}
-		all.Go(func() {
-			if err := c.Ask(ctx); err != nil {
-				errs[i] = fmt.Errorf("%s: %w", c.Name, err)
-			}
-		})
 	}
 	all.Wait()
-	return errors.Join(errs...)
+	return results
+}
+
+// log tells what has changed of each check since somebody last asked for it.
+// The probes of an orchestrator leave some out, each its own, so that no look
+// at all of them may ever be made.
+func (h *readyz) log(ctx context.Context, results []result) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, r := range results {
+		broken := r.err != nil
+		if !r.asked || h.broken[i] == broken {
+			continue
+		}
+		h.broken[i] = broken
+		if broken {
+			slog.WarnContext(ctx, "not ready", "check", h.checks[i].Name, "error", r.err)
+		} else {
+			slog.InfoContext(ctx, "ready again", "check", h.checks[i].Name)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -79,6 +80,31 @@ func TestReadinessNamesAllThatIsAwayAndLeavesOutWhatTheAskerDoesNotNeed(t *testi
 		if got := srv.do(t, "GET", path, ""); got.status != want.status || got.body != want.body+"\n" {
 			t.Errorf("%s = %+v, want %+v", path, got, want)
 		}
+	}
+}
+
+// The probes of Kubernetes always leave something out.
+func TestAChangeOfReadinessIsLoggedWhateverTheAskerLeavesOut(t *testing.T) {
+	t.Parallel()
+	var broken atomic.Bool
+	name, reason := "database "+rand.Text(), errors.New("away "+rand.Text())
+	srv := startServer(t, opsHandler([]Check{
+		{"broker", func(context.Context) error { return nil }},
+		{name, func(context.Context) error {
+			if broken.Load() {
+				return reason
+			}
+			return nil
+		}},
+	}), defaultLimits)
+	for _, away := range []bool{false, true, true, false} {
+		broken.Store(away)
+		srv.do(t, "GET", "/readyz?exclude=broker", "")
+		srv.do(t, "GET", "/readyz?exclude="+url.QueryEscape(name), "") // says nothing about it
+	}
+	lines := logs.linesWith(name)
+	if len(lines) != 2 || !strings.Contains(lines[0], reason.Error()) || !strings.Contains(lines[1], "ready again") {
+		t.Errorf("logged: %q; want that it is away, and that it is ready again", lines)
 	}
 }
 
