@@ -27,7 +27,7 @@ type Config struct {
 	SearchURL string `name:"search-url" env:"SEARCH_URL" default:"http://127.0.0.1:8083" placeholder:"URL" help:"The search service. Defaults to http://127.0.0.1:8083."`
 	SimURL    string `name:"sim-url" env:"SIM_URL" placeholder:"URL" help:"The payment provider and mail server of a demo. Empty: the shop's pages take no payments."`
 
-	ReconcileEvery    time.Duration `name:"reconcile-every" env:"RECONCILE_EVERY" default:"0s" help:"How often this process compares everything with everything and exports what it finds as metrics. 0: never. Defaults to 0."`
+	ReconcileEvery    time.Duration `name:"reconcile-every" env:"RECONCILE_EVERY" default:"0s" help:"How often this process compares everything with everything and exports what it finds as metrics; at most 10m. 0: never. Defaults to 0."`
 	ReconcileWindow   time.Duration `name:"reconcile-window" env:"RECONCILE_WINDOW" default:"1h" help:"How far back each of these runs looks. Much longer than their distance, so that an event that is committed late is found by the next one. Defaults to 1h."`
 	ReconcileInFlight time.Duration `name:"reconcile-in-flight" env:"RECONCILE_IN_FLIGHT" default:"1m" help:"How long an event may be on its way before these runs call it a difference. Defaults to 1m."`
 	ReconcileSample   int           `name:"reconcile-sample" env:"RECONCILE_SAMPLE" default:"100" help:"The percentage of the orders that they look at, always the same ones. Defaults to 100."`

@@ -1,6 +1,12 @@
 package console
 
 import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +77,8 @@ func TestWhatReconciliationFindsIsExportedUntilItIsGoneAndItsAgeGrowsWhileItIsIn
 	}{
 		{"two are lost and a service is silent", operator.Report{Findings: []operator.Finding{lost, lost}, Silent: []operator.Silence{{Service: "points"}}}, 2, false},
 		{"one is lost", operator.Report{Findings: []operator.Finding{lost}}, 1, true},
+		{"the service with it is silent", operator.Report{Silent: []operator.Silence{{Service: "order"}}}, 1, true},
+		{"the run ends early", operator.Report{Cut: true}, 1, true},
 		{"nothing is lost any more", operator.Report{}, 0, true},
 	} {
 		c.note(run.report, time.Now())
@@ -88,11 +96,53 @@ func TestReconciliationsThatCannotOverlapAreRefused(t *testing.T) {
 	peers := opsapi.Flags{OpsPeers: map[string]string{"order": "http://127.0.0.1:1"}}
 	for want, cfg := range map[string]Config{
 		"at least 1s":       {Flags: peers, ReconcileEvery: time.Millisecond, ReconcileWindow: time.Hour, ReconcileSample: 100},
-		"they must overlap": {Flags: peers, ReconcileEvery: time.Hour, ReconcileWindow: time.Hour, ReconcileSample: 100},
+		"they must overlap": {Flags: peers, ReconcileEvery: 6 * time.Minute, ReconcileWindow: 10 * time.Minute, ReconcileSample: 100},
+		"at most 10m0s":     {Flags: peers, ReconcileEvery: 15 * time.Minute, ReconcileWindow: time.Hour, ReconcileSample: 100},
 		"between 1 and 100": {Flags: peers, ReconcileEvery: time.Minute, ReconcileWindow: time.Hour},
 	} {
 		if _, err := newComparer(nil, cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
+	}
+}
+
+// A run that is cut off has compared nothing, and somebody must be able to read
+// why its age grows.
+func TestAReconciliationThatTakesTooLongIsLogged(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/ops/service" {
+			_, _ = w.Write([]byte("{}")) // the run fails without it
+			return
+		}
+		<-r.Context().Done()
+	}))
+	t.Cleanup(server.Close)
+	c, err := newComparer(nil, Config{Flags: opsapi.Flags{OpsPeers: map[string]string{"order": server.URL}},
+		ReconcileEvery: time.Minute, ReconcileWindow: time.Hour, ReconcileSample: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logged strings.Builder
+	c.log, c.limit = slog.New(slog.NewTextHandler(&logged, nil)), 500*time.Millisecond
+	c.compare(t.Context())
+	if got := logged.String(); !strings.Contains(got, "could not look") || !strings.Contains(got, context.DeadlineExceeded.Error()) {
+		t.Errorf("got the log %q, want that the run took too long", got)
+	}
+}
+
+func TestTheAlarmOfDifferencesWaitsForASecondRun(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("../../deploy/prometheus/rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rule, _ := strings.Cut(string(raw), "alert: DifferencesFound")
+	found := regexp.MustCompile(`for: (\w+)`).FindStringSubmatch(rule)
+	if found == nil {
+		t.Fatal("the rule has no time to wait")
+	}
+	if wait, err := time.ParseDuration(found[1]); err != nil || wait <= compareAtMost {
+		t.Errorf("got %s to wait, want more than %v, the most between two runs", found[1], compareAtMost)
 	}
 }
