@@ -7,7 +7,7 @@
 -- sends that again.
 
 -- +goose Up
-ALTER TABLE payment_exception ADD COLUMN said_sha256 bytea NOT NULL DEFAULT ''; -- of an unknown type: the hash of its data
+ALTER TABLE payment_exception ADD COLUMN said_sha256 bytea NOT NULL DEFAULT ''; -- of an unknown type: the hash of all it says, but for its id and time
 DROP INDEX payment_exception_claim_idx;
 CREATE UNIQUE INDEX payment_exception_claim_idx ON payment_exception
 	(reason, kind, order_id, payment_id, refund_id, amount, currency, said_sha256);

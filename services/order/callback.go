@@ -29,7 +29,7 @@ type Callback struct {
 	Amount    Money
 	At        time.Time // by the provider's clock; of an unknown type, when it was received unless it says so
 	Body      []byte    // as received
-	Said      []byte    // of an unknown type, the hash of its data: it tells two of them apart
+	Said      []byte    // of an unknown type, the hash of what it says: it tells two of them apart
 }
 
 // CallbackType says what has happened.

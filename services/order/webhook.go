@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -120,13 +122,32 @@ func parseCallback(id string, body []byte) (Callback, error) {
 		return Callback{}, err
 	}
 	if !cb.known() {
-		said := sha256.Sum256(document["data"])
-		cb.Said = said[:]
+		cb.Said = whatIsSaid(id, document)
 	}
 	if err := cb.readData(data); err != nil {
 		return Callback{}, err
 	}
 	return cb, cb.check()
+}
+
+// whatIsSaid returns the hash of all that a callback of an unknown type says,
+// but for its time and its own id, which are others when the provider says the
+// same again. Not of data alone: who puts the fields beside it would have said
+// nothing, and two disputes would be one. An id that is not the callback's may be
+// what it is about, and counts.
+//
+// Values are hashed as they came. Each has its length before it, or the end of
+// one could pass for the name of the next.
+func whatIsSaid(id string, document map[string]json.RawMessage) []byte {
+	said := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(document)) {
+		value := document[name]
+		if name == "timestamp" || string(value) == strconv.Quote(id) {
+			continue
+		}
+		fmt.Fprintf(said, "%d %s %d %s\n", len(name), name, len(value), value)
+	}
+	return said.Sum(nil)
 }
 
 // readData takes what a callback is about. What is required must be there and

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -254,5 +255,29 @@ func TestCallbacksOfAnUnknownTypeAreToldApartByWhatTheySay(t *testing.T) {
 	s.callback(t, "msg_3", disputed(2, "ch_2"))
 	if left := waiting(t, viewer); len(left) != 1 || left[0].About["callback_id"] != "msg_3" {
 		t.Errorf("got %+v, want the second dispute to wait for a person", left)
+	}
+}
+
+// Not every provider puts what it says into data. Its own id and its time are
+// others each time, and make no other dispute.
+func TestCallbacksOfAnUnknownTypeWithoutDataAreToldApartToo(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	_, viewer := s.operators(t)
+	disputed := func(id string, second int, charge string) {
+		s.callback(t, id, fmt.Sprintf(`{"event_id":%q,"type":"charge.disputed","timestamp":"2026-10-03T02:00:%02dZ","charge":%q}`, id, second, charge))
+	}
+	disputed("msg_1", 1, "ch_1")
+	disputed("msg_2", 2, "ch_1")
+	disputed("msg_3", 2, "ch_2")
+	s.callback(t, "msg_4", `{"type":"charge.disputed","id":"dp_3"}`)
+	s.callback(t, "msg_5", `{"type":"charge.disputed","id":"dp_4"}`)
+	var first []string
+	for _, e := range waiting(t, viewer) {
+		first = append(first, e.About["callback_id"])
+	}
+	slices.Sort(first)
+	if want := []string{"msg_1", "msg_3", "msg_4", "msg_5"}; !slices.Equal(first, want) {
+		t.Errorf("got exceptions that began with %v, want %v", first, want)
 	}
 }
