@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -21,7 +22,7 @@ type Databases struct {
 // a command must not succeed because it had nothing to do.
 func (d Databases) names() ([]string, error) {
 	if len(d.Databases) == 0 {
-		return nil, errNobody("SHOPCTL_DATABASES (order=postgres://shop_relay@db/shop_order …)")
+		return nil, errNobody(setDatabases)
 	}
 	return slices.Sorted(maps.Keys(d.Databases)), nil
 }
@@ -34,10 +35,17 @@ func (d Databases) each(ctx context.Context, use func(name string, conn *pgx.Con
 		return err
 	}
 	var errs []error
+	away := 0
 	for _, name := range names {
 		if err := d.with(ctx, name, use); err != nil {
 			errs = append(errs, fmt.Errorf("database %s: %w", name, err))
+			if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+				away++
+			}
 		}
+	}
+	if away == len(names) {
+		errs = append(errs, errAway(setDatabases))
 	}
 	return errors.Join(errs...)
 }

@@ -217,6 +217,7 @@ func (l LetterSelection) each(out io.Writer, s Services, reason, done string, ch
 		}
 		groups = map[string][]string{l.Service: nil}
 	}
+	all := 0
 	for service, ids := range groups {
 		client, err := s.client(service)
 		if err != nil {
@@ -233,6 +234,10 @@ func (l LetterSelection) each(out io.Writer, s Services, reason, done string, ch
 			more = changed.More && len(ids) == 0
 		}
 		fmt.Fprintf(out, "%s: %d %s\n", service, total, done)
+		all += total
+	}
+	if all == 0 && len(l.IDs) > 0 {
+		return fmt.Errorf("nothing was done: none of them is open; shopctl dead-letters show %s tells more", l.IDs[0])
 	}
 	return nil
 }

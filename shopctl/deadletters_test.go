@@ -144,6 +144,9 @@ func TestGroupsAreRetriedOrGivenUpOnceWhoeverAsks(t *testing.T) {
 	})
 	requireIn(t, w.must(t, alice, "dead-letters discard", refs[0], refs[1], "--reason=made up for a test"), "points: 2 discarded")
 	requireIn(t, w.must(t, bob, "dead-letters discard --service points --consumer points-awarder", "--reason=the rest too"), "points: 3 discarded")
+	if out, err := w.as(t, alice, "dead-letters discard", refs[0], "--reason=twice"); err == nil || !strings.Contains(err.Error(), "nothing was done") {
+		t.Errorf("got %q, %v for one that was discarded before, want an error", out, err)
+	}
 	requireIn(t, w.must(t, viewer, "dead-letters list --state discarded"), refs[0], refs[4])
 	if n := w.count(t, "points", `SELECT count(*) FROM message_inbox WHERE result = 'discarded'`); n != 5 {
 		t.Errorf("got %d events remembered as discarded, want 5", n)

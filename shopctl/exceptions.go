@@ -2,11 +2,14 @@ package shopctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"slices"
 
+	"orderpaid/platform/httpserver"
 	"orderpaid/platform/opsapi"
 )
 
@@ -128,6 +131,7 @@ func (c ExceptionsSettle) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	total := 0
 	for _, service := range slices.Sorted(maps.Keys(groups)) {
 		client, err := c.client(service)
 		if err != nil {
@@ -137,11 +141,37 @@ func (c ExceptionsSettle) Run(ctx context.Context, out io.Writer) error {
 		if err != nil {
 			return err
 		}
+		total += changed.Changed
 		fmt.Fprintf(out, "%s: %d settled", service, changed.Changed)
-		if rest := len(groups[service]) - changed.Changed; rest > 0 {
+		if rest := len(groups[service]) - changed.Changed; rest > 0 && changed.Changed > 0 {
 			fmt.Fprintf(out, "; %d did not wait for anybody", rest)
 		}
 		fmt.Fprintln(out)
+		if changed.Changed == 0 {
+			if err := tellWhyNot(ctx, out, client, groups[service]); err != nil {
+				return err
+			}
+		}
+	}
+	if total == 0 {
+		return errors.New("nothing was settled: none of them waits for anybody")
+	}
+	return nil
+}
+
+// tellWhyNot says what the exceptions are, none of which could be settled.
+func tellWhyNot(ctx context.Context, out io.Writer, client *opsapi.Client, ids []string) error {
+	for _, id := range ids {
+		e, err := client.Exception(ctx, id)
+		var answer *httpserver.Error
+		switch {
+		case errors.As(err, &answer) && answer.Status == http.StatusNotFound:
+			fmt.Fprintf(out, "  %s/%s does not exist\n", client.Service(), id)
+		case err != nil:
+			return err
+		default:
+			fmt.Fprintf(out, "  %s/%s is %s\n", client.Service(), id, e.State)
+		}
 	}
 	return nil
 }

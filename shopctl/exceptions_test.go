@@ -29,10 +29,20 @@ func TestAPersonFindsAndSettlesWhatTheProviderAnnounced(t *testing.T) {
 		t.Error("a viewer could settle one")
 	}
 	requireIn(t, w.must(t, alice, "exceptions settle", ref, "--reason=paid back by the provider"), "order: 1 settled")
-	requireIn(t, w.must(t, alice, "exceptions settle", ref, "--reason=once more"), "order: 0 settled; 1 did not wait for anybody")
+	requireNothingSettled(t, w, ref, ref+" is settled")
+	requireNothingSettled(t, w, "order/99999", "order/99999 does not exist")
 	requireIn(t, w.must(t, viewer, "exceptions show", ref), "settled", "alice", "paid back by the provider")
 	if list := w.must(t, viewer, "exceptions list"); strings.Contains(list, order) {
 		t.Errorf("got %s, want nothing that waits", list)
 	}
 	requireIn(t, w.must(t, viewer, "exceptions list --state settled"), order)
+}
+
+func requireNothingSettled(t *testing.T, w *world, ref, why string) {
+	t.Helper()
+	out, err := w.as(t, alice, "exceptions settle", ref, "--reason=once more")
+	if err == nil || !strings.Contains(err.Error(), "nothing was settled") {
+		t.Errorf("%s: got %v, want an error", ref, err)
+	}
+	requireIn(t, out, "order: 0 settled", why)
 }

@@ -14,7 +14,7 @@ import (
 type list[T any] struct {
 	entries []T
 	more    []string // the services that have more than they were asked for
-	errs    []error  // of those that did not answer
+	errs    []error  // of those that did not answer, and what to do if that was everybody
 }
 
 // askEach asks one service after the other; own puts its name to an entry.
@@ -33,6 +33,7 @@ func askEach[E, T any](clients []*opsapi.Client, ask func(*opsapi.Client) (opsap
 			l.more = append(l.more, c.Service())
 		}
 	}
+	l.errs = unanswered(l.errs, len(clients))
 	return l
 }
 

@@ -49,3 +49,18 @@ func TestAListSaysWhoHasMoreAndShowsTheRestWhileOneDoesNotAnswer(t *testing.T) {
 		}
 	}
 }
+
+// Who copies the hint types it as Bob, and with a reason: Alice is refused.
+func TestTheHintOfALargeReplayCanBeTyped(t *testing.T) {
+	t.Parallel()
+	got := whatNext("points/1", false, true)
+	want := EnvFile + "=.orderpaid/approver.env shopctl replay approve points/1 --reason \"…\""
+	if !strings.HasSuffix(got, want) {
+		t.Errorf("got %q, want it to end in %q", got, want)
+	}
+	var plan strings.Builder
+	writePlan(&plan, opsapi.ReplayPlan{Consumer: "points-awarder", Items: 2000, NeedsApproval: true})
+	if got := plan.String(); strings.Contains(got, "shopctl") || !strings.Contains(got, "second person") {
+		t.Errorf("got %q, want no command about a replay that does not exist", got)
+	}
+}

@@ -37,8 +37,8 @@ func (c OutboxShow) Run(ctx context.Context, out io.Writer) error {
 		filter = opsapi.OutboxFilter{EventID: id}
 	}
 	found, err := staged(ctx, clients, filter)
-	if len(found) == 0 {
-		err = errors.Join(err, errUnknown(c.Key))
+	if len(found) == 0 && err == nil {
+		err = errUnknown(c.Key)
 	}
 	if c.JSON {
 		return errors.Join(err, printJSON(out, found))
@@ -85,7 +85,7 @@ Example: shopctl outbox republish 0197f3a2-c4de-7b1a-9c55-d2e8f0a1b2c3 --reason 
 
 // Run queues the events and says how many.
 func (c OutboxRepublish) Run(ctx context.Context, out io.Writer) error {
-	return changeOutbox(ctx, out, c.Services, c.Events, "queued to be published again", func(client *opsapi.Client, ids []uuid.UUID) (opsapi.Changed, error) {
+	return changeOutbox(ctx, out, c.Services, c.Events, "queued to be published again", "published", func(client *opsapi.Client, ids []uuid.UUID) (opsapi.Changed, error) {
 		return client.Republish(ctx, ids, c.Reason.Reason)
 	})
 }
@@ -107,13 +107,15 @@ Example: shopctl outbox release 0197f3a2-c4de-7b1a-9c55-d2e8f0a1b2c3 --reason "t
 
 // Run releases the events and says how many.
 func (c OutboxRelease) Run(ctx context.Context, out io.Writer) error {
-	return changeOutbox(ctx, out, c.Services, c.Events, "released", func(client *opsapi.Client, ids []uuid.UUID) (opsapi.Changed, error) {
+	return changeOutbox(ctx, out, c.Services, c.Events, "released", "failed", func(client *opsapi.Client, ids []uuid.UUID) (opsapi.Changed, error) {
 		return client.Release(ctx, ids, c.Reason.Reason)
 	})
 }
 
-// changeOutbox finds whose the events are and acts on them there.
-func changeOutbox(ctx context.Context, out io.Writer, s Services, events []string, done string,
+// changeOutbox finds whose the events are and acts on those there that are in
+// one state. It is an error if none of them was: a script, and a person in a
+// hurry, would take it for done.
+func changeOutbox(ctx context.Context, out io.Writer, s Services, events []string, done, state string,
 	change func(*opsapi.Client, []uuid.UUID) (opsapi.Changed, error)) error {
 	ids, err := parseEvents(events)
 	if err != nil {
@@ -124,7 +126,7 @@ func changeOutbox(ctx context.Context, out io.Writer, s Services, events []strin
 		return err
 	}
 	var errs []error
-	owned := 0
+	owned, total := 0, 0
 	for _, client := range clients {
 		found, err := client.OutboxLookup(ctx, opsapi.OutboxLookup{EventIDs: ids})
 		if err != nil {
@@ -140,10 +142,35 @@ func changeOutbox(ctx context.Context, out io.Writer, s Services, events []strin
 			errs = append(errs, err)
 			continue
 		}
+		total += changed.Changed
 		fmt.Fprintf(out, "%s: %d of %d %s\n", client.Service(), changed.Changed, len(found.EventIDs), done)
+		if changed.Changed == 0 {
+			errs = append(errs, tellStates(ctx, out, client, found.EventIDs))
+		}
+	}
+	away := len(errs)
+	if errs = unanswered(errs, len(clients)); len(errs) > away {
+		return errors.Join(errs...)
 	}
 	if owned < len(ids) {
 		errs = append(errs, fmt.Errorf("%d of the events are in no outbox that answered", len(ids)-owned))
+	} else if total == 0 {
+		errs = append(errs, fmt.Errorf("nothing was done: none of the events is %s", state))
 	}
 	return errors.Join(errs...)
+}
+
+// tellStates says what a few events are, where they are not what was hoped for.
+func tellStates(ctx context.Context, out io.Writer, client *opsapi.Client, ids []uuid.UUID) error {
+	const few = 10
+	for _, id := range ids[:min(len(ids), few)] {
+		page, err := client.Outbox(ctx, opsapi.OutboxFilter{EventID: id})
+		if err != nil {
+			return err
+		}
+		for _, e := range page.Items {
+			fmt.Fprintf(out, "  %s is %s\n", id, e.State)
+		}
+	}
+	return nil
 }

@@ -106,12 +106,45 @@ func TestADatabaseThatIsDownDoesNotHideTheOthers(t *testing.T) {
 	}
 }
 
+func TestWithoutAnyDatabaseThatAnswersTheSummarySaysWhatToStart(t *testing.T) {
+	t.Parallel()
+	away := shopctl.Databases{Databases: map[string]process.Secret{"order": "postgres://nobody@127.0.0.1:1/o", "points": "host=/nowhere dbname=p"}}
+	err := (shopctl.OutboxSummary{Databases: away}).Run(t.Context(), io.Discard)
+	if err == nil || !strings.HasSuffix(err.Error(), "start scripts/demo in this folder, or name a shop that runs in SHOPCTL_DATABASES (order=postgres://shop_relay@db/shop_order …)") {
+		t.Errorf("got %v, want what to start at its end", err)
+	}
+}
+
+func TestWhatWasPublishedIsNotReleased(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	order := w.pay(t)
+	w.awaitIdle(t)
+	event := w.text(t, "order", `SELECT event_id::text FROM message_outbox WHERE kind = 'OrderPaid.v1' AND aggregate_id = $1`, order)
+	out, err := w.as(t, alice, "outbox release", event, "--reason=a wrong id")
+	if err == nil || !strings.Contains(err.Error(), "none of the events is failed") {
+		t.Errorf("got %v, want an error that says why nothing was released", err)
+	}
+	requireIn(t, out, "order: 0 of 1 released", event+" is published")
+}
+
+func TestAListOfNothingIsRefusedBecauseItLooksLikeAnEmptyQueue(t *testing.T) {
+	t.Parallel()
+	_, databases := stagedAndHeld(t)
+	for _, limit := range []int{0, -1} {
+		err := (shopctl.OutboxList{Databases: databases, State: "any", Limit: limit}).Run(t.Context(), io.Discard)
+		if err == nil || !strings.Contains(err.Error(), "--limit") {
+			t.Errorf("limit %d: got %v, want the flag named", limit, err)
+		}
+	}
+}
+
 func TestWithoutADatabaseACommandSaysHowToNameOne(t *testing.T) {
 	t.Parallel()
 	var none shopctl.Databases
 	for name, run := range map[string]func(context.Context, io.Writer) error{
 		"outbox summary":    shopctl.OutboxSummary{Databases: none}.Run,
-		"outbox list":       shopctl.OutboxList{Databases: none}.Run,
+		"outbox list":       shopctl.OutboxList{Databases: none, Limit: 50}.Run,
 		"migrate":           shopctl.Migrate{Databases: none}.Run,
 		"retention prepare": shopctl.RetentionPrepare{Databases: none}.Run,
 	} {

@@ -52,7 +52,7 @@ func writePlan(out io.Writer, p opsapi.ReplayPlan) {
 		fmt.Fprintf(out, "%d of them would lead to something outside the database (needs --allow-external)\n", p.External)
 	}
 	if p.NeedsApproval {
-		fmt.Fprintln(out, "so many need a second person: shopctl replay approve")
+		fmt.Fprintln(out, "so many need the approval of a second person before they start")
 	}
 }
 
@@ -136,18 +136,27 @@ func (c ReplayCreate) Run(ctx context.Context, out io.Writer) error {
 		return printJSON(out, plan)
 	}
 	writePlan(out, plan)
-	ref := client.Service() + "/" + plan.ReplayID.String()
-	switch {
-	case c.DryRun:
-	case started:
-		fmt.Fprintf(out, "replay %s has begun: shopctl replay show %s\n", ref, ref)
-	case plan.NeedsApproval:
-		fmt.Fprintf(out, "replay %s waits for a second person: shopctl replay approve %s\n", ref, ref)
-	default:
-		fmt.Fprintf(out, "replay %s is ready: shopctl replay start %s\n", ref, ref)
+	if c.DryRun {
+		return nil
 	}
-	return nil
+	_, err = fmt.Fprintln(out, whatNext(client.Service()+"/"+plan.ReplayID.String(), started, plan.NeedsApproval))
+	return err
 }
+
+// whatNext says how far a new replay is, and the next command as it is typed.
+func whatNext(ref string, started, needsApproval bool) string {
+	switch {
+	case started:
+		return "replay " + ref + " has begun: shopctl replay show " + ref
+	case needsApproval:
+		return "replay " + ref + " waits for a second person, who has a token of his own (the file is the demo's):\n  " +
+			EnvFile + "=.orderpaid/approver.env shopctl replay approve " + ref + ` --reason "…"`
+	}
+	return "replay " + ref + " is ready: " + startHint(ref)
+}
+
+// startHint is the command that starts a replay.
+func startHint(ref string) string { return "shopctl replay start " + ref + ` --reason "…"` }
 
 // ReplayRef names a replay.
 type ReplayRef struct {
@@ -240,7 +249,11 @@ func (c ReplayApprove) Run(ctx context.Context, out io.Writer) error {
 	if c.Refuse {
 		move = "refuse"
 	}
-	return moveReplay(ctx, out, c.Services, c.ReplayRef, move, c.Reason.Reason)
+	if err := moveReplay(ctx, out, c.Services, c.ReplayRef, move, c.Reason.Reason); err != nil || c.Refuse || c.JSON {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "it does not begin by itself: %s\n", startHint(c.ID))
+	return err
 }
 
 // ReplayShow shows one replay.
@@ -309,6 +322,7 @@ func (c ReplayList) Run(ctx context.Context, out io.Writer) error {
 			replays = append(replays, ownedReplay{client.Service(), r})
 		}
 	}
+	errs = unanswered(errs, len(clients))
 	if c.JSON {
 		return errors.Join(append(errs, printJSON(out, replays))...)
 	}

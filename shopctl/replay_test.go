@@ -107,7 +107,7 @@ func TestALargeReplayIsApprovedBySomebodyElse(t *testing.T) {
 	if _, err := w.as(t, alice, "replay approve", ref, "--reason=it is mine"); err == nil {
 		t.Error("an operator could approve")
 	}
-	requireIn(t, w.must(t, bob, "replay approve", ref, "--reason=checked with alice"), "ready", "bob")
+	requireIn(t, w.must(t, bob, "replay approve", ref, "--reason=checked with alice"), "ready", "bob", "shopctl replay start "+ref+" --reason")
 	w.must(t, alice, "replay start", ref, "--reason=now")
 	eventually(t, "it is done", func() bool {
 		return w.count(t, "search", `SELECT count(*) FROM message_replay WHERE state = 'done'`) == 1

@@ -107,14 +107,22 @@ func (c RetentionDetach) Run(ctx context.Context, out io.Writer) error {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("database %s: %w", name, err))
 		}
-		fmt.Fprintf(out, "%s: %d partitions made, %d taken off %s, %d payloads erased, %d rows forgotten", name, report.Prepared, len(report.Detached),
-			strings.Join(report.Detached, " "), report.Erased, report.Forgotten)
-		if len(report.Kept) > 0 {
-			fmt.Fprintf(out, "; kept for what is unfinished or was applied lately: %s", strings.Join(report.Kept, " "))
-		}
-		fmt.Fprintln(out)
+		fmt.Fprintln(out, name+": "+retained(report))
 	}
 	return errors.Join(errs...)
+}
+
+// retained says in a line what was done to a database.
+func retained(r messaging.RetentionReport) string {
+	line := fmt.Sprintf("%d partitions made, %d taken off", r.Prepared, len(r.Detached))
+	if len(r.Detached) > 0 {
+		line += " (" + strings.Join(r.Detached, " ") + ")"
+	}
+	line += fmt.Sprintf(", %d payloads erased, %d rows forgotten", r.Erased, r.Forgotten)
+	if len(r.Kept) > 0 {
+		line += "; kept for what is unfinished or was applied lately: " + strings.Join(r.Kept, " ")
+	}
+	return line
 }
 
 func retainOrder(ctx context.Context, out io.Writer, pool *pgxpool.Pool, cfg order.RetentionConfig) error {

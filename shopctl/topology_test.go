@@ -2,7 +2,9 @@ package shopctl_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -29,6 +31,23 @@ func TestThePlanIsEmptyOnceItWasApplied(t *testing.T) {
 	}
 	if err := (shopctl.TopologyPlan{TopologyFlags: flags}).Run(t.Context(), &after); err != nil {
 		t.Errorf("got %v after it was applied:\n%s", err, after.String())
+	}
+}
+
+func TestWithoutABrokerTheTopologySaysWhichOneIsMissing(t *testing.T) {
+	t.Parallel()
+	flags := shopctl.TopologyFlags{NATSURL: "nats://me:hidden@127.0.0.1:1"}
+	for name, run := range map[string]func(context.Context, io.Writer) error{
+		"plan": shopctl.TopologyPlan{TopologyFlags: flags}.Run, "apply": shopctl.TopologyApply{TopologyFlags: flags}.Run,
+	} {
+		err := run(t.Context(), io.Discard)
+		if err == nil {
+			t.Fatalf("%s: got no error", name)
+		}
+		requireIn(t, err.Error(), "no broker at 127.0.0.1:1", "start scripts/demo", "--nats-url", "NATS_URL")
+		if strings.Contains(err.Error(), "hidden") {
+			t.Errorf("%s: got %v, which repeats the password", name, err)
+		}
 	}
 }
 

@@ -41,9 +41,20 @@ func (c Why) Run(ctx context.Context, out io.Writer) error {
 		err = explanation.Write(out, c.chinese())
 	}
 	if err == nil && len(explanation.Trails) == 0 {
-		err = errUnknown(c.Key)
+		err = c.errNotFound(len(explanation.Silent))
 	}
 	return err
+}
+
+// errNotFound: only who answered can be said not to know the id.
+func (c Why) errNotFound(silent int) error {
+	switch {
+	case silent == 0:
+		return errUnknown(c.Key)
+	case silent < len(c.Services.Services):
+		return fmt.Errorf("%w by those who answered", errUnknown(c.Key))
+	}
+	return errAway(setServices)
 }
 
 // chinese reads the locale as every program does: LC_ALL goes before LANG.

@@ -55,6 +55,21 @@ func TestWhyTellsWhatBecameOfAnOrderByAnyOfItsIDs(t *testing.T) {
 	requireUnknown(t, w, "outbox show")
 }
 
+// The demo's file outlives the demo: that nobody was there to be asked says
+// nothing about the order.
+func TestWithoutAnyAnswerCommandsSayWhatToStart(t *testing.T) {
+	t.Parallel()
+	var w world
+	nobody := []string{"--service-url=order=http://127.0.0.1:1 points=http://127.0.0.1:1", "--token=" + viewer}
+	for _, command := range []string{"why ord_1", "why ord_1 --json", "outbox show ord_1", "exceptions list", "dead-letters list", "replay list",
+		"replay plan points-awarder --from failures", "outbox release 0197f3a2-c4de-7b1a-9c55-d2e8f0a1b2c3 --reason=again"} {
+		_, err := w.run(t, append(strings.Fields(command), nobody...)...)
+		if err == nil || !strings.Contains(err.Error(), "nobody could be asked: start scripts/demo") || strings.Contains(err.Error(), "nothing is known") {
+			t.Errorf("%s: got %v, want that nobody could be asked, and what to start", command, err)
+		}
+	}
+}
+
 func requireUnknown(t *testing.T, w *world, command string) {
 	t.Helper()
 	out, err := w.as(t, viewer, command, "nothing-has-this-id")
