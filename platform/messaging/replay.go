@@ -100,7 +100,7 @@ func (c *Consumer) planRows(ctx context.Context, tx pgx.Tx, plan *ReplayPlan, re
 		if made, ok := madeAt(env.EventID); ok {
 			plan.OldestEventAge = max(plan.OldestEventAge, time.Since(made))
 			if made.Before(since) {
-				return fmt.Errorf("event %s of %v: %w", env.EventID, made.UTC(), ErrTooOld)
+				return tooOld(env.EventID)
 			}
 		}
 	}
@@ -150,6 +150,12 @@ func madeAt(id uuid.UUID) (time.Time, bool) {
 		ms = ms<<8 | int64(b)
 	}
 	return time.UnixMilli(ms), true
+}
+
+// tooOld names the event that is too old, and its age.
+func tooOld(id uuid.UUID) error {
+	made, _ := madeAt(id)
+	return fmt.Errorf("event %s of %v: %w", id, made.UTC(), ErrTooOld)
 }
 
 const sqlCreateReplay = `
@@ -224,8 +230,10 @@ func (c *Consumer) replayLoop(ctx context.Context) {
 	}
 }
 
+// sqlRunning asks for the horizon with every chunk: a replay may go on for days,
+// and retention with it.
 const sqlRunning = `
-SELECT replay_id, allow_external, per_second FROM message_replay
+SELECT replay_id, allow_external, per_second, (SELECT greatest(inbox_since, 'epoch') FROM message_horizon) AS since FROM message_replay
  WHERE consumer = $1 AND state = 'running' ORDER BY started_at LIMIT 1`
 
 const sqlOpenItems = `
@@ -244,9 +252,9 @@ type replayItem struct {
 // long to pause so that its rate is kept.
 func (c *Consumer) replaySome(ctx context.Context) (pause time.Duration, err error) {
 	var id uuid.UUID
-	var allowExternal bool
 	var perSecond int
-	err = c.pool.QueryRow(ctx, sqlRunning, c.name).Scan(&id, &allowExternal, &perSecond)
+	var may replayLimits
+	err = c.pool.QueryRow(ctx, sqlRunning, c.name).Scan(&id, &may.external, &perSecond, &may.since)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return time.Second, nil
 	} else if err != nil {
@@ -264,7 +272,7 @@ func (c *Consumer) replaySome(ctx context.Context) (pause time.Duration, err err
 	if len(items) == 0 {
 		return 0, c.finishReplay(ctx, id)
 	}
-	if err := c.replayItems(ctx, id, items, allowExternal); err != nil {
+	if err := c.replayItems(ctx, id, items, may); err != nil {
 		return 0, err
 	}
 	return time.Duration(len(items))*time.Second/time.Duration(perSecond) - time.Since(started), nil
@@ -281,10 +289,16 @@ UPDATE message_replay_item r SET done_at = clock_timestamp(), result = coalesce(
   FROM unnest($3::integer[], $4::text[]) AS d(position, skipped)
  WHERE r.replay_id = $1 AND r.position = d.position AND r.done_at IS NULL`
 
+// replayLimits is what a replay must not apply, whatever was planned.
+type replayLimits struct {
+	external bool      // what leads outside the database is allowed
+	since    time.Time // how far back the inbox remembers
+}
+
 // replayItems applies a chunk and then records it as done. A crash in between
 // applies it again, which the inbox absorbs; so does a consumer that takes no
 // events for a while, in which the chunk stays open.
-func (c *Consumer) replayItems(ctx context.Context, id uuid.UUID, items []replayItem, allowExternal bool) error {
+func (c *Consumer) replayItems(ctx context.Context, id uuid.UUID, items []replayItem, may replayLimits) error {
 	var events []*storedDelivery
 	positions, skipped := make([]int, len(items)), make([]*string, len(items))
 	for i, it := range items {
@@ -295,8 +309,10 @@ func (c *Consumer) replayItems(ctx context.Context, id uuid.UUID, items []replay
 			skipped[i] = ptr("cannot_be_opened")
 		case it.Expected == expectUnusable:
 			skipped[i] = ptr(expectUnusable)
-		case c.cfg.ExternalEffects && !allowExternal && it.Expected != expectApplied:
+		case c.cfg.ExternalEffects && !may.external && it.Expected != expectApplied:
 			skipped[i] = ptr("external_not_allowed")
+		case c.forgottenSince(it.EventID, may.since): // it was planned while the inbox still knew of it
+			skipped[i] = ptr("too_old")
 		default:
 			events = append(events, &storedDelivery{from: &storedFailure{Stream: "replay"}, data: raw, replay: id.String()})
 		}
@@ -312,6 +328,13 @@ func (c *Consumer) replayItems(ctx context.Context, id uuid.UUID, items []replay
 }
 
 func ptr(s string) *string { return &s }
+
+// forgottenSince reports whether an event would look new although it may have
+// had its effect. Where versions are counted, they tell.
+func (c *Consumer) forgottenSince(id uuid.UUID, since time.Time) bool {
+	made, known := madeAt(id)
+	return !c.everyVersion && known && made.Before(since)
+}
 
 // sqlFinishReplay compares what was expected with what is there now.
 const sqlFinishReplay = `

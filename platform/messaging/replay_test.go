@@ -173,6 +173,67 @@ func TestAReplayOlderThanTheInboxRemembersIsRefused(t *testing.T) {
 	}
 }
 
+// Days may lie between a plan and its start, and retention goes on meanwhile.
+func TestAReplayWhoseEventsWereForgottenSinceItWasPlannedIsNotApproved(t *testing.T) {
+	t.Parallel()
+	pool := newEffects(t)
+	c := messaging.NewConsumer("writer", pool, idle{}, messaging.ConsumerConfig{ReplayApproval: 1})
+	messaging.Handle(c, func(ctx context.Context, tx pgx.Tx, ev messaging.Event[changed]) error {
+		return write(ctx, tx, "writer", ev)
+	})
+	large, _, err := c.CreateReplay(t.Context(), replayOf(changes(t, "a", 1, 2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, _, err := c.CreateReplay(t.Context(), replayOf(changes(t, "b", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, pool, `UPDATE message_horizon SET inbox_since = now() + interval '1 hour'`)
+	replays := messaging.NewReplays(pool)
+	if err := replays.Approve(t.Context(), large, messaging.Actor{Name: "jun", Reason: "checked with mei"}); !errors.Is(err, messaging.ErrTooOld) {
+		t.Errorf("approve: got %v, want ErrTooOld", err)
+	}
+	if err := replays.Start(t.Context(), small, mei); !errors.Is(err, messaging.ErrTooOld) {
+		t.Errorf("start: got %v, want ErrTooOld", err)
+	}
+	if got := count(t, pool, `SELECT count(*) FROM message_replay WHERE state IN ('awaiting_approval', 'ready')`); got != 2 {
+		t.Errorf("got %d replays as they were, want 2", got)
+	}
+	if err := replays.Refuse(t.Context(), large, mei); err != nil { // what can do no harm stays possible
+		t.Error(err)
+	}
+}
+
+// The same while it runs. The plan says that the event was applied, and
+// nothing else knows it any more.
+func TestAReplayThatRunsDoesNotRepeatWhatTheInboxHasForgotten(t *testing.T) {
+	t.Parallel()
+	pool := newEffects(t)
+	c := messaging.NewConsumer("writer", pool, idle{}, messaging.ConsumerConfig{ExternalEffects: true})
+	messaging.Handle(c, func(ctx context.Context, tx pgx.Tx, ev messaging.Event[changed]) error {
+		return write(ctx, tx, "writer", ev)
+	})
+	events := changes(t, "a", 1, 2)
+	messagingtest.Deliver(t, c, events...)
+	id, _, err := c.CreateReplay(t.Context(), replayOf(events))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := messaging.NewReplays(pool).Start(t.Context(), id, mei); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, pool, `DELETE FROM message_inbox`)
+	exec(t, pool, `UPDATE message_horizon SET inbox_since = now() + interval '1 hour'`)
+	runUntilDone(t, pool, c)
+	if got := count(t, pool, sqlCountEffects); got != 2 {
+		t.Errorf("got %d effects, want the 2 that there were", got)
+	}
+	if got := count(t, pool, `SELECT count(*) FROM message_replay_item WHERE result = 'too_old'`); got != 2 {
+		t.Errorf("got %d items recorded as too old, want 2", got)
+	}
+}
+
 // idle is a subscription on which nothing ever arrives.
 type idle struct{}
 

@@ -87,6 +87,7 @@ UPDATE message_replay SET state = $3, approved_by = coalesce($4, approved_by),
  WHERE replay_id = $1 AND state = ANY($2)`
 
 // Approve lets a large replay be started, by someone else than who asked for it.
+// It returns [ErrTooOld] if the inbox has meanwhile forgotten one of its events.
 func (r *Replays) Approve(ctx context.Context, id uuid.UUID, actor Actor) error {
 	replay, err := r.Show(ctx, id)
 	if err != nil {
@@ -104,6 +105,7 @@ func (r *Replays) Refuse(ctx context.Context, id uuid.UUID, actor Actor) error {
 }
 
 // Start has the consumer work on the replay, from the first item that is open.
+// It returns [ErrTooOld] like Approve.
 func (r *Replays) Start(ctx context.Context, id uuid.UUID, actor Actor) error {
 	return r.move(ctx, id, actor, "start", "running", nil, "ready", "stopped")
 }
@@ -111,6 +113,27 @@ func (r *Replays) Start(ctx context.Context, id uuid.UUID, actor Actor) error {
 // Stop ends the work after the chunk that is under way.
 func (r *Replays) Stop(ctx context.Context, id uuid.UUID, actor Actor) error {
 	return r.move(ctx, id, actor, "stop", "stopped", nil, "running")
+}
+
+// sqlForgotten finds an event that is still to be brought and that the inbox no
+// longer remembers. Only the ids of version 7 hold a time.
+const sqlForgotten = `
+SELECT i.event_id FROM message_replay_item i, message_horizon h
+ WHERE i.replay_id = $1 AND i.done_at IS NULL AND i.expected <> 'unusable'
+   AND substr(i.event_id::text, 15, 1) = '7' AND i.event_id < message_uuid_floor(greatest(h.inbox_since, 'epoch'))
+ ORDER BY i.position LIMIT 1`
+
+// remembered refuses what planning refuses: days may lie between a plan, its
+// approval and its start, and retention goes on meanwhile.
+func remembered(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
+	var forgotten uuid.UUID
+	switch err := tx.QueryRow(ctx, sqlForgotten, id).Scan(&forgotten); {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("compare with the inbox's horizon: %w", err)
+	}
+	return tooOld(forgotten)
 }
 
 func (r *Replays) move(ctx context.Context, id uuid.UUID, actor Actor, action, to string, approver *string, from ...string) error {
@@ -124,6 +147,11 @@ func (r *Replays) move(ctx context.Context, id uuid.UUID, actor Actor, action, t
 		}
 		if tag.RowsAffected() == 0 {
 			return ErrReplayState
+		}
+		if to == "ready" || to == "running" {
+			if err := remembered(ctx, tx, id); err != nil {
+				return err
+			}
 		}
 		return act(ctx, tx, actor, action, replayTarget(id), map[string]any{"state": from}, map[string]any{"state": to})
 	})
