@@ -22,10 +22,14 @@ SELECT consumer, @event_id::text, true, @event_id::uuid, @event_type, @schema_ve
   FROM message_failure WHERE failure_id = @id
 RETURNING failure_id`
 
+// sqlReplaced also tells whether the failed event's envelope could be read. What
+// blocks its aggregate could; so could what is refused for its data, its kind or
+// its age alone, which are looked at after the envelope and block nothing.
 const sqlReplaced = `
 UPDATE message_failure SET state = 'discarded', resolved_at = clock_timestamp(), resolution = 'corrected', replaced_by = $2, next_attempt_at = NULL
  WHERE failure_id = $1 AND state IN ('open', 'retrying', 'parked')
-RETURNING consumer, event_id, blocking, aggregate_type, aggregate_id, aggregate_version`
+RETURNING consumer, event_id, blocking OR error_code IN ('bad_data', 'unknown_kind', 'too_old') AS readable,
+          aggregate_type, aggregate_id, aggregate_version`
 
 // sqlMarkCorrected remembers the replaced event as seen: it may still come
 // again, from the stream or a replay, and must then not have an effect beside

@@ -128,6 +128,43 @@ func TestACorrectedEventIsANewOneThatNamesTheOld(t *testing.T) {
 	}
 }
 
+// What is refused for its data, its kind or its age blocks nothing, and says all
+// the same which order it is about.
+func TestACorrectionOfAnEventThatBlocksNothingIsOfTheSameAggregateToo(t *testing.T) {
+	t.Parallel()
+	good := messagingtest.Envelope(t, "a", 1, changed{N: 1})
+	for code, wrong := range map[string][]byte{
+		"bad_data":     bytes.Replace(good, []byte(`"n":1`), []byte(`"n":"one"`), 1),
+		"unknown_kind": bytes.Replace(good, []byte("ThingChanged"), []byte("ThingWarped"), 1),
+		"too_old":      good,
+	} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			pool := newEffects(t)
+			c := newWriter(t, pool, "writer")
+			if code == "too_old" {
+				exec(t, pool, `UPDATE message_horizon SET inbox_since = now() + interval '1 hour'`)
+			}
+			messagingtest.Deliver(t, c, wrong)
+			desk := messaging.NewDeadLetters(pool, nil)
+			open, err := desk.List(t.Context(), messaging.FailureFilter{Code: code})
+			if err != nil || len(open) != 1 {
+				t.Fatalf("got %+v, %v", open, err)
+			}
+			if _, err := desk.Fix(t.Context(), open[0].FailureID, messagingtest.Envelope(t, "b", 1, changed{N: 1}), mei); !errors.Is(err, messaging.ErrOtherAggregate) {
+				t.Errorf("got %v for a correction of another aggregate, want ErrOtherAggregate", err)
+			}
+			if _, err := desk.Fix(t.Context(), open[0].FailureID, good, mei); err != nil {
+				t.Fatal(err)
+			}
+			messagingtest.RetryAll(t, pool, c)
+			if got := count(t, pool, sqlCountEffects); got != 1 {
+				t.Errorf("got %d effects, want that of the correction", got)
+			}
+		})
+	}
+}
+
 func TestADiscardedEventLetsItsFollowersGo(t *testing.T) {
 	t.Parallel()
 	for _, everyVersion := range []bool{false, true} {
