@@ -73,19 +73,25 @@ func (p *consumerPlace) take(ctx context.Context) error {
 	}
 }
 
+// The horizon moves while retention takes a partition of the inbox off, and a
+// replica may be the active one for months. So whatever prolongs the lease
+// tells the horizon too: as long as this replica may write, it has the latest.
 const sqlKeepPlace = `
 UPDATE consumer_lease SET lease_until = clock_timestamp() + $4::interval
- WHERE consumer = $1 AND owner = $2 AND epoch = $3 AND lease_until > clock_timestamp()`
+ WHERE consumer = $1 AND owner = $2 AND epoch = $3 AND lease_until > clock_timestamp()
+RETURNING (SELECT greatest(inbox_since, 'epoch') FROM message_horizon)`
 
 // fence prolongs the lease inside tx, or fails because it is another's.
 func (p *consumerPlace) fence(ctx context.Context, tx pgx.Tx) error {
-	tag, err := tx.Exec(ctx, sqlKeepPlace, p.consumer, p.replica, p.epoch.Load(), p.term)
-	if err != nil {
+	var since time.Time
+	err := tx.QueryRow(ctx, sqlKeepPlace, p.consumer, p.replica, p.epoch.Load(), p.term).Scan(&since)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return errPlaceLost
+	case err != nil:
 		return fmt.Errorf("check the consumer's place: %w", err)
 	}
-	if tag.RowsAffected() == 0 {
-		return errPlaceLost
-	}
+	p.since.Store(since.UnixMicro())
 	return nil
 }
 
@@ -115,17 +121,13 @@ func (p *consumerPlace) keep(ctx context.Context) (active context.Context, stop 
 	return active, func() { cancel(); <-done }
 }
 
-// The horizon moves while retention takes a partition of the inbox off.
-const sqlRenewPlace = sqlKeepPlace + `
-RETURNING (SELECT greatest(inbox_since, 'epoch') FROM message_horizon)`
-
 // lost renews the lease, and reports whether it is another's. It does not wait
 // for a database that hangs: the next tick asks again.
 func (p *consumerPlace) lost(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, p.term/4)
 	defer cancel()
 	var since time.Time
-	err := p.pool.QueryRow(ctx, sqlRenewPlace, p.consumer, p.replica, p.epoch.Load(), p.term).Scan(&since)
+	err := p.pool.QueryRow(ctx, sqlKeepPlace, p.consumer, p.replica, p.epoch.Load(), p.term).Scan(&since)
 	if err == nil {
 		p.since.Store(since.UnixMicro())
 	}
