@@ -40,6 +40,13 @@ const sqlGapLater = `
 UPDATE message_failure SET next_attempt_at = clock_timestamp() + $4::interval, budget_spent = budget_spent + $4::interval
  WHERE consumer = $1 AND aggregate_type = $2 AND aggregate_id = $3 AND state = 'parked' AND error_code = 'version_gap'`
 
+// sqlGapWaits spends nothing: the owner has answered, and it is this consumer
+// that takes no events now. Its pause must not make dead letters of events that
+// nothing is wrong with.
+const sqlGapWaits = `
+UPDATE message_failure SET next_attempt_at = clock_timestamp() + $4::interval
+ WHERE consumer = $1 AND aggregate_type = $2 AND aggregate_id = $3 AND state = 'parked' AND error_code = 'version_gap'`
+
 const sqlGapOpen = `
 UPDATE message_failure SET state = 'open', due_at = clock_timestamp() + $4::interval, last_failed_at = clock_timestamp()
  WHERE consumer = $1 AND aggregate_type = $2 AND aggregate_id = $3 AND state = 'parked' AND error_code = 'version_gap'`
@@ -65,16 +72,25 @@ func (c *Consumer) fillGaps(ctx context.Context) (filled bool, err error) {
 		case errors.Is(err, errPlaceLost) || ctx.Err() != nil:
 			return filled, err
 		}
-		c.cfg.Logger.Warn("a version is missing", "aggregate_type", g.AggregateType, "after", g.Last, "before", g.Waiting, "waited", g.Spent, "error", detailOf(err))
-		statement, pause := sqlGapLater, min(c.cfg.GapWait+g.Spent/2, c.cfg.RetryDelayMax)
-		if g.Spent > c.cfg.RetryBudget {
-			statement, pause = sqlGapOpen, c.cfg.DeadLetterSLA
-		}
-		if _, err := c.pool.Exec(ctx, statement, c.name, g.AggregateType, g.AggregateID, pause); err != nil {
+		if err := c.putOffGap(ctx, g, err); err != nil {
 			return filled, fmt.Errorf("put off a gap: %w", err)
 		}
 	}
 	return filled, nil
+}
+
+func (c *Consumer) putOffGap(ctx context.Context, g gap, cause error) error {
+	statement, pause := sqlGapLater, min(c.cfg.GapWait+g.Spent/2, c.cfg.RetryDelayMax)
+	if errors.Is(cause, errHandedBack) {
+		statement = sqlGapWaits
+	} else {
+		c.cfg.Logger.Warn("a version is missing", "aggregate_type", g.AggregateType, "after", g.Last, "before", g.Waiting, "waited", g.Spent, "error", detailOf(cause))
+		if g.Spent > c.cfg.RetryBudget {
+			statement, pause = sqlGapOpen, c.cfg.DeadLetterSLA
+		}
+	}
+	_, err := c.pool.Exec(ctx, statement, c.name, g.AggregateType, g.AggregateID, pause)
+	return err
 }
 
 var errStillMissing = errors.New("the owner does not have it yet")
