@@ -57,7 +57,11 @@ func (l *relayLane) read(ctx context.Context, shards []int16) ([]pendingRow, err
 		pending, err := l.readRows(ctx, turned)
 		if errors.Is(err, errBatchTooLarge) { // not a part of them: they do not come in id order
 			l.asked = max(1, len(pending)*3/4)
+			l.batch = l.asked // also if what follows fails: such a read carries all the bytes, and must not be repeated at full size
 			continue
+		}
+		if errors.Is(err, context.DeadlineExceeded) { // the same again would take as long again, and never end
+			l.batch = max(1, l.batch/2)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read pending: %w", err)

@@ -2,12 +2,16 @@ package messaging_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/pgtest"
@@ -65,6 +69,15 @@ func (s *slow) Publish(ctx context.Context, messages []messaging.Message) []mess
 	return receipts
 }
 
+// takeSizes returns the sizes of the batches since the last call.
+func (s *slow) takeSizes() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sizes := s.sizes
+	s.sizes = nil
+	return sizes
+}
+
 func TestABatchWithoutAnAnswerIsHalvedAndGrowsAgain(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "messaging")
@@ -73,16 +86,12 @@ func TestABatchWithoutAnAnswerIsHalvedAndGrowsAgain(t *testing.T) {
 	broker.limit.Store(30)
 	startRelay(t, pool, broker, messaging.RelayConfig{Batch: 160, Logger: quiet})
 	eventually(t, 30*time.Second, func() string { return "few events published" }, func() bool { return count(t, pool, sqlCountPublished) >= 200 })
-	broker.mu.Lock()
-	small := slices.Min(broker.sizes)
-	broker.sizes = nil
-	broker.mu.Unlock()
-	if small > 30 {
+	if small := slices.Min(broker.takeSizes()); small > 30 {
 		t.Errorf("got batches of %d at least, want some of 30 or less", small)
 	}
 	broker.limit.Store(1000)
 	awaitCount(t, pool, 2000, sqlCountPublished)
-	if largest := slices.Max(broker.sizes); largest <= 60 {
+	if largest := slices.Max(broker.takeSizes()); largest <= 60 {
 		t.Errorf("got batches of %d at most after the broker was quick again, want them to grow", largest)
 	}
 	requireOrder(t, broker.messages())
@@ -98,12 +107,54 @@ func TestABacklogBeginsWithSmallBatches(t *testing.T) {
 	broker.limit.Store(1000)
 	startRelay(t, pool, broker, messaging.RelayConfig{Batch: 400})
 	awaitCount(t, pool, 1000, sqlCountPublished)
-	broker.mu.Lock()
-	defer broker.mu.Unlock()
-	if first := broker.sizes[0]; first > 100 {
-		t.Errorf("got %d events in the first batch, want a quarter of the largest at most", first)
+	if sizes := broker.takeSizes(); sizes[0] > 100 || slices.Max(sizes) <= 100 {
+		t.Errorf("got batches of %v, want a quarter of the largest at first, and more then", sizes)
+	}
+	for i := range 16 { // one after the other: each lane publishes several alone
+		stage(t, pool, messaging.New(fmt.Sprint("single-", i), 1, changed{N: i}))
+		awaitCount(t, pool, 1001+i, sqlCountPublished)
+	}
+	broker.takeSizes()
+	backlog := make([]messaging.Draft, 1000)
+	for i := range backlog {
+		backlog[i] = messaging.New(fmt.Sprint("late-", i%200), int64(i/200)+1, changed{N: i})
+	}
+	stage(t, pool, backlog...)
+	awaitCount(t, pool, 2016, sqlCountPublished)
+	if first := broker.takeSizes()[0]; first > 100 {
+		t.Errorf("got %d events in the first batch after a quiet time, want a quarter of the largest at most", first)
 	}
 	requireOrder(t, broker.messages())
+}
+
+// A read that does not end in time would be the same again and take as long.
+func TestAReadThatTakesTooLongIsAskedForLessTheNextTime(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "messaging")
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE message_outbox_pending IN ACCESS EXCLUSIVE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	first, next, err := messaging.BatchAfterReading(t.Context(), pool, 200*time.Millisecond)
+	if !errors.Is(err, context.DeadlineExceeded) || next != first/2 {
+		t.Errorf("got %d events to ask for after %d, %v, want half of them", next, first, err)
+	}
+}
+
+// What does not fit is transferred all the same: whatever comes of this batch,
+// the next read must not begin with as many.
+func TestABatchThatDoesNotFitIsRememberedBeforeItIsPublished(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "messaging")
+	stageLarge(t, pool, 100)
+	first, next, err := messaging.BatchAfterReading(t.Context(), pool, time.Minute)
+	if err != nil || next > 64 {
+		t.Errorf("got %d events to ask for after %d, %v, want no more than fit", next, first, err)
+	}
 }
 
 // A batch may hold a thousand events, and an event a quarter of a megabyte.
@@ -111,14 +162,7 @@ func TestABatchHoldsNoMoreThanARelayHasMemoryFor(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "messaging")
 	const events = 200 // in one shard, so that one batch could hold them all: 50 MB
-	large := strings.Repeat("x", messaging.MaxEventBytes-1000)
-	for first := 0; first < events; first += 10 {
-		drafts := make([]messaging.Draft, 10)
-		for i := range drafts {
-			drafts[i] = messaging.New("thing-1", int64(first+i+1), changed{N: first + i, Note: large})
-		}
-		stage(t, pool, drafts...)
-	}
+	stageLarge(t, pool, events)
 	var largest atomic.Int64
 	broker := &measured{recorder: newRecorder(), largest: &largest}
 	startRelay(t, pool, broker, messaging.RelayConfig{})
@@ -127,6 +171,19 @@ func TestABatchHoldsNoMoreThanARelayHasMemoryFor(t *testing.T) {
 		t.Errorf("got %d bytes in one batch, want 16 MiB at most", got)
 	}
 	requireOrder(t, broker.messages())
+}
+
+// stageLarge commits n events of one aggregate, each as large as may be.
+func stageLarge(t *testing.T, pool *pgxpool.Pool, n int) {
+	t.Helper()
+	large := strings.Repeat("x", messaging.MaxEventBytes-1000)
+	for first := 0; first < n; first += 10 {
+		drafts := make([]messaging.Draft, 10)
+		for i := range drafts {
+			drafts[i] = messaging.New("thing-1", int64(first+i+1), changed{N: first + i, Note: large})
+		}
+		stage(t, pool, drafts...)
+	}
 }
 
 // measured notes the bytes of the largest batch.
