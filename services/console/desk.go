@@ -14,9 +14,11 @@ import (
 // which nobody knows whether they arrived. As on all pages of operators, the
 // services allow it or not, and record who it was and why.
 
-// A deskPage is what waits for a decision, of all services.
+// A deskPage is what waits for a decision, of all services or of the one whose
+// list goes on.
 type deskPage struct {
 	Settled  bool // exceptions that were decided are shown, in the place of those that wait
+	from     deskPlace
 	Services []answerOf[desk]
 	Total    int
 	Wrong    string // why a decision was not taken; At and Reason are what it was about
@@ -25,12 +27,24 @@ type deskPage struct {
 }
 
 type desk struct {
-	Exceptions []opsapi.Exception
-	Doubts     []opsapi.Doubt
+	Exceptions     []opsapi.Exception
+	MoreExceptions string // where they go on; empty if these are all
+	Doubts         []opsapi.Doubt
+	MoreDoubts     string
 }
 
+// deskLimit is how many of each kind one service shows on one page.
+const deskLimit = 100
+
+// A deskPlace is where one list of one service goes on; the zero value is the start
+// of all lists.
+type deskPlace struct{ service, exceptions, doubts string }
+
+func (p deskPlace) start() bool { return p.exceptions == "" && p.doubts == "" }
+
 func (s *Service) getDesk(w http.ResponseWriter, r *http.Request) {
-	s.showDesk(w, r, http.StatusOK, deskPage{Settled: r.URL.Query().Get("state") == "settled"})
+	q := r.URL.Query()
+	s.showDesk(w, r, http.StatusOK, deskPage{Settled: q.Get("state") == "settled", from: deskPlace{q.Get("service"), q.Get("exceptions"), q.Get("doubts")}})
 }
 
 func (s *Service) showDesk(w http.ResponseWriter, r *http.Request, status int, p deskPage) {
@@ -38,20 +52,36 @@ func (s *Service) showDesk(w http.ResponseWriter, r *http.Request, status int, p
 	if p.Settled {
 		state = "settled"
 	}
-	p.Services = everywhere(r.Context(), s, r, func(ctx context.Context, c *opsapi.Client) (d desk, err error) {
-		page, err := c.Exceptions(ctx, state, "", "", 100)
-		if err != nil || p.Settled { // a doubt that was settled is a mail like any other
-			return desk{Exceptions: page.Items}, err
-		}
-		d.Exceptions = page.Items
-		doubts, err := c.Doubts(ctx, "", 100)
-		d.Doubts = doubts.Items
-		return d, err
+	p.Services = everywhere(r.Context(), s, r, func(ctx context.Context, c *opsapi.Client) (desk, error) {
+		return readDesk(ctx, c, state, p.from)
 	})
 	for _, answer := range p.Services {
 		p.Total += len(answer.Answer.Exceptions) + len(answer.Answer.Doubts)
 	}
 	s.render(w, r, status, "desk", view{Nav: "desk", Data: p})
+}
+
+// readDesk reads a service's lists from a place on: both from the start, or the
+// one that goes on, which is nothing of the other services.
+func readDesk(ctx context.Context, c *opsapi.Client, state string, from deskPlace) (d desk, err error) {
+	if !from.start() && from.service != c.Service() {
+		return d, nil
+	}
+	if from.start() || from.exceptions != "" {
+		page, err := c.Exceptions(ctx, state, "", from.exceptions, deskLimit)
+		if err != nil {
+			return d, err
+		}
+		d.Exceptions, d.MoreExceptions = page.Items, page.Next
+	}
+	if state == "waiting" && (from.start() || from.doubts != "") { // a doubt that was settled is a mail like any other
+		page, err := c.Doubts(ctx, from.doubts, deskLimit)
+		if err != nil {
+			return d, err
+		}
+		d.Doubts, d.MoreDoubts = page.Items, page.Next
+	}
+	return d, nil
 }
 
 // An exceptionPage is one exception with what was announced, without values,
@@ -185,12 +215,21 @@ func (s *Service) pilesOf(ctx context.Context, name string) ([]pile, error) {
 		return nil, err
 	}
 	payments := pile{service: name, what: opsapi.EffectException, waiting: len(open.Items)}
-	if payments.waiting > 0 { // the oldest is the first
-		payments.oldest = open.Items[0].FirstSeenAt
+	for _, e := range open.Items {
+		payments.since(e.FirstSeenAt)
 	}
 	mails := pile{service: name, what: "mail", waiting: len(doubts.Items)}
-	if mails.waiting > 0 {
-		mails.oldest = doubts.Items[0].Since
+	for _, d := range doubts.Items {
+		mails.since(d.Since)
 	}
 	return []pile{payments, mails}, nil
+}
+
+// since notes since when one thing of the pile has waited. They come in the
+// order of their ids, which is not that of their ages: a mail that was written
+// long ago can have come into doubt just now.
+func (p *pile) since(at time.Time) {
+	if p.oldest.IsZero() || at.Before(p.oldest) {
+		p.oldest = at
+	}
 }

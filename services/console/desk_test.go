@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -127,7 +128,7 @@ func TestWhatWaitsAtAServiceThatIsSilentStillCounts(t *testing.T) {
 		t.Fatalf("got %d piles, want %d", got, want)
 	}
 	s.piles.Store(&piles)
-	if body := get(t, s, "/operate/", signedInAsAlice).Body.String(); !strings.Contains(body, "To decide <b>10</b>") {
+	if body := get(t, s, "/operate/", signedInAsAlice).Body.String(); !strings.Contains(body, fmt.Sprintf("To decide <b>%d</b>", 2*len(serviceNames))) {
 		t.Error("the navigation does not say how many decisions wait")
 	}
 	for _, p := range piles {
@@ -138,6 +139,68 @@ func TestWhatWaitsAtAServiceThatIsSilentStillCounts(t *testing.T) {
 	away := newPages(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	if got := away.readPiles(t.Context(), piles); !slices.Equal(got, piles) {
 		t.Errorf("got %+v while nobody answers, want what was counted last", got)
+	}
+}
+
+// Ids say when a mail was written, and not when it came into doubt.
+func TestTheOldestOfAPileIsTheOneThatHasWaitedLongest(t *testing.T) {
+	t.Parallel()
+	early, late := time.Now().Add(-2*time.Hour).UTC(), time.Now().UTC()
+	s := newPages(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var answer any = opsapi.Page[opsapi.Doubt]{Items: []opsapi.Doubt{{ID: "ntf_1", Since: late}, {ID: "ntf_2", Since: early}}}
+		if r.URL.Path == "/ops/exceptions" {
+			answer = opsapi.Page[opsapi.Exception]{Items: []opsapi.Exception{{ExceptionID: 1, FirstSeenAt: late}, {ExceptionID: 2, FirstSeenAt: early}}}
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	piles, err := s.pilesOf(t.Context(), "notify")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range piles {
+		if !p.oldest.Equal(early) {
+			t.Errorf("%s: got the oldest of %v, want of %v", p.what, p.oldest, early)
+		}
+	}
+}
+
+// What does not fit on the page is said, and a link leads to it.
+func TestTheDeskSaysThatThereIsMoreAndLeadsThere(t *testing.T) {
+	t.Parallel()
+	s := newPages(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		after := r.URL.Query().Get("after")
+		answer := map[string]any{"items": []any{}}
+		switch {
+		case r.URL.Path == "/ops/exceptions" && after == "":
+			answer = map[string]any{"items": []any{opsapi.Exception{ExceptionID: 12, State: "open"}}, "next": "12"}
+		case r.URL.Path == "/ops/exceptions" && after == "12":
+			answer = map[string]any{"items": []any{opsapi.Exception{ExceptionID: 13, State: "open"}}}
+		case r.URL.Path == "/ops/doubts" && after == "":
+			answer = map[string]any{"items": []any{opsapi.Doubt{ID: "ntf_1"}}, "next": "ntf_1"}
+		case r.URL.Path == "/ops/doubts" && after == "ntf_1":
+			answer = map[string]any{"items": []any{opsapi.Doubt{ID: "ntf_2"}}}
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	for _, page := range []struct {
+		path        string
+		shows, more []string
+	}{
+		{"/operate/desk", []string{"exceptions/order/12", "doubts/notify/ntf_1"},
+			[]string{"?service=order&amp;exceptions=12", "?service=notify&amp;doubts=ntf_1", "And more mails of notify"}},
+		{"/operate/desk?state=settled", []string{"exceptions/order/12", "the oldest first"}, []string{"?state=settled&amp;service=order&amp;exceptions=12"}},
+		{"/operate/desk?service=order&exceptions=12", []string{"exceptions/order/13"}, nil},
+		{"/operate/desk?service=notify&doubts=ntf_1", []string{"doubts/notify/ntf_2"}, nil},
+	} {
+		body := get(t, s, page.path, signedInAsAlice).Body.String()
+		for _, want := range append(page.shows, page.more...) {
+			if !strings.Contains(body, want) {
+				t.Errorf("%s does not show %q", page.path, want)
+			}
+		}
+		if page.more == nil && (strings.Contains(body, "And more") || strings.Count(body, `<li class="exception">`)+strings.Count(body, `<li class="doubt">`) != 1) {
+			t.Errorf("%s shows more than the rest of one list", page.path)
+		}
 	}
 }
 

@@ -39,13 +39,17 @@ type Overdue struct {
 type Forecast struct {
 	Backlog int64
 	Growth  float64       // per second; below zero it shrinks
-	Drained time.Duration // until it is gone; 0 if that cannot be said
+	Drained time.Duration // until it is gone; 0 if that cannot be said or it is small
 	Breach  time.Duration // until it is larger than the bound; 0 if it shrinks or is small
 }
 
 // breachBound is the backlog at which orders begin to be late: what a service
 // works off within the promised minute.
 const breachBound = 10_000
+
+// forecastFrom is the backlog from which a forecast says something: fewer events
+// are on their way, and one more of them is no trend.
+const forecastFrom = 10
 
 // forecast looks at a backlog at two moments. A backlog that shrinks is drained
 // in backlog ÷ (success − inflow); one that grows breaks its bound some time.
@@ -56,7 +60,8 @@ func forecast(before, now int64, between time.Duration) Forecast {
 	}
 	f.Growth = float64(now-before) / between.Seconds()
 	switch {
-	case now > 0 && f.Growth < -0.05:
+	case now < forecastFrom:
+	case f.Growth < -0.05:
 		f.Drained = seconds(float64(now) / -f.Growth)
 	case f.Growth > 0.05 && now < breachBound:
 		f.Breach = seconds(float64(breachBound-now) / f.Growth)

@@ -15,6 +15,8 @@ func TestAForecastSaysWhenABacklogIsGoneOrTooLong(t *testing.T) {
 		{"it shrinks by ten a second", 200, 100, Forecast{Backlog: 100, Growth: -10, Drained: 10 * time.Second}},
 		{"it grows by ten a second", 0, 100, Forecast{Backlog: 100, Growth: 10, Breach: 990 * time.Second}},
 		{"it stays", 100, 100, Forecast{Backlog: 100}},
+		{"one event more is no trend", 0, 1, Forecast{Backlog: 1, Growth: 0.1}},
+		{"one event less is none either", 2, 1, Forecast{Backlog: 1, Growth: -0.1}},
 		{"it is gone", 100, 0, Forecast{Growth: -10}},
 	} {
 		if got := forecast(test.before, test.now, 10*time.Second); got != test.want {
