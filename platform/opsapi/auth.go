@@ -12,6 +12,8 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
+	"time"
 
 	"orderpaid/platform/httpserver"
 	"orderpaid/platform/messaging"
@@ -159,16 +161,16 @@ var (
 type bearerKey struct{}
 
 // authenticate lets known bearers in and remembers who they are.
-func (t Tokens) authenticate(next http.Handler) http.Handler {
+func (a *API) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if len(t.bearers) == 0 {
+		if len(a.tokens.bearers) == 0 {
 			httpserver.WriteError(w, r, errNoTokens)
 			return
 		}
 		token, given := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		b, known := t.find(token)
+		b, known := a.tokens.find(token)
 		if !given || !known {
-			logRefused(r, "", errUnauthenticated.Code)
+			a.refusals.log(a.cfg.Logger, r, "", errUnauthenticated.Code)
 			w.Header().Set("WWW-Authenticate", `Bearer realm="ops"`)
 			httpserver.WriteError(w, r, errUnauthenticated)
 			return
@@ -178,11 +180,11 @@ func (t Tokens) authenticate(next http.Handler) http.Handler {
 }
 
 // need refuses those whose role is too small.
-func need(role Role) func(http.Handler) http.Handler {
+func (a *API) need(role Role) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if b := bearerOf(r); !b.role.allows(role) {
-				logRefused(r, b.name, "forbidden")
+				a.refusals.log(a.cfg.Logger, r, b.name, "forbidden")
 				httpserver.WriteError(w, r, &httpserver.Error{Status: http.StatusForbidden, Code: "forbidden",
 					Detail: "this needs the role " + string(role)})
 				return
@@ -192,10 +194,33 @@ func need(role Role) func(http.Handler) http.Handler {
 	}
 }
 
-// logRefused leaves a trace of who tried a door that is not his. The path stays
-// out of it: ids in paths are of customers.
-func logRefused(r *http.Request, bearer, code string) {
-	slog.WarnContext(r.Context(), "the ops API refused a request", "bearer", bearer, "method", r.Method, "code", code)
+// refusals log who tried a door that is not his, at most once a second for each
+// code: whoever reaches the port must not be able to fill the log with it.
+type refusals struct {
+	mu      sync.Mutex
+	at      map[string]time.Time // of the last line, by code; there are two
+	leftOut map[string]int       // since then
+}
+
+// log leaves the path out: ids in paths are of customers. The first line after a
+// burst tells how many were left out of it.
+func (l *refusals) log(logger *slog.Logger, r *http.Request, bearer, code string) {
+	if leftOut, due := l.due(code); due {
+		logger.WarnContext(r.Context(), "the ops API refused a request", "bearer", bearer, "method", r.Method, "code", code, "left_out", leftOut)
+	}
+}
+
+func (l *refusals) due(code string) (leftOut int, due bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if now.Sub(l.at[code]) < time.Second {
+		l.leftOut[code]++
+		return 0, false
+	}
+	leftOut = l.leftOut[code]
+	l.at[code], l.leftOut[code] = now, 0
+	return leftOut, true
 }
 
 func bearerOf(r *http.Request) bearer {

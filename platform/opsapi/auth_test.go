@@ -1,9 +1,12 @@
 package opsapi_test
 
 import (
+	"log/slog"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"orderpaid/platform/auth/authtest"
 	"orderpaid/platform/messaging"
@@ -149,4 +152,33 @@ func TestNothingIsDoneWithoutAReason(t *testing.T) {
 	if got := b.count(t, `SELECT count(*) FROM operator_action`); got != 0 {
 		t.Errorf("%d actions are recorded, want none", got)
 	}
+}
+
+// Whoever reaches the port, with a token or without, must not fill the log.
+func TestABurstOfRefusedRequestsIsALineASecondAndACount(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, opsapi.Config{}, messaging.ConsumerConfig{})
+	logged := new(logBuffer)
+	api, err := opsapi.New(opsapi.Config{Service: "bench", Pool: b.pool, Flags: opsapi.Flags{OpsTokens: tokens},
+		Logger: slog.New(slog.NewJSONHandler(logged, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.serve(t, api)
+	refusedFor := func(code string) int { return strings.Count(logged.String(), `"code":"`+code+`"`) }
+	began := time.Now()
+	for range 200 {
+		b.ask(t, "stranger-stranger-stranger", "GET", "/ops/backlog", "")
+		b.ask(t, viewer, "POST", "/ops/replays", "{}")
+	}
+	most := 1 + int(time.Since(began)/time.Second)
+	for _, code := range []string{"unauthenticated", "forbidden"} {
+		if got := refusedFor(code); got < 1 || got > most {
+			t.Errorf("%s: got %d lines for 200 requests, want 1 to %d", code, got, most)
+		}
+	}
+	eventually(t, "the next line tells how many were left out", func() bool {
+		b.ask(t, "", "GET", "/ops/backlog", "")
+		return regexp.MustCompile(`"code":"unauthenticated","left_out":[1-9]`).MatchString(logged.String())
+	})
 }

@@ -69,6 +69,11 @@ type Own struct {
 	// Invariants checks what must hold in the business tables at any moment.
 	Invariants func(ctx context.Context) ([]Invariant, error)
 
+	// Unfinished counts what the service has begun and not ended beside its
+	// messaging, as far as [MaxUnfinished]: who would take it away must know
+	// that there is some, and not how much.
+	Unfinished func(ctx context.Context) (int64, error)
+
 	// Exceptions are what came from outside and waits for a person.
 	Exceptions ExceptionDesk
 
@@ -96,6 +101,7 @@ func OpenPool(ctx context.Context, service string, databaseURL process.Secret) (
 type API struct {
 	cfg       Config
 	tokens    Tokens
+	refusals  refusals
 	peers     map[string]*Client
 	keys      *messaging.PayloadKeys
 	history   *messaging.History
@@ -122,7 +128,8 @@ func New(cfg Config) (*API, error) {
 		cfg.Logger.Warn("no tokens are configured: nobody may use the ops API", "flag", "--ops-tokens")
 	}
 	a := &API{cfg: cfg, tokens: tokens, keys: keys, peers: map[string]*Client{}, consumers: map[string]*messaging.Consumer{},
-		history: messaging.NewHistory(cfg.Pool), desk: messaging.NewDeadLetters(cfg.Pool, keys), replays: messaging.NewReplays(cfg.Pool)}
+		refusals: refusals{at: map[string]time.Time{}, leftOut: map[string]int{}},
+		history:  messaging.NewHistory(cfg.Pool), desk: messaging.NewDeadLetters(cfg.Pool, keys), replays: messaging.NewReplays(cfg.Pool)}
 	for name := range cfg.Flags.OpsPeers {
 		if a.peers[name], err = cfg.Flags.peer(name); err != nil {
 			return nil, err
@@ -137,18 +144,18 @@ func New(cfg Config) (*API, error) {
 // Mount adds the API's routes; give it to [httpserver.RunOps].
 func (a *API) Mount(r chi.Router) {
 	r.Route("/ops", func(r chi.Router) {
-		r.Use(a.tokens.authenticate)
+		r.Use(a.authenticate)
 		r.Get("/outbox", handle(a.outbox)) // peers too: they choose what to ask for
 		r.Group(func(r chi.Router) {
-			r.Use(need(Peer))
+			r.Use(a.need(Peer))
 			r.Get("/outbox/between", handle(a.between))
 			r.Post("/outbox/payloads", handle(a.payloads))
 		})
 		r.Group(func(r chi.Router) {
-			r.Use(need(Viewer))
+			r.Use(a.need(Viewer))
 			a.mountViews(r)
-			r.With(need(Operator)).Group(a.mountActions)
-			r.With(need(Approver)).Group(func(r chi.Router) {
+			r.With(a.need(Operator)).Group(a.mountActions)
+			r.With(a.need(Approver)).Group(func(r chi.Router) {
 				r.Post("/replays/{id}/approve", handle(a.moveReplay(a.replays.Approve)))
 				r.Post("/replays/{id}/refuse", handle(a.moveReplay(a.replays.Refuse)))
 			})
