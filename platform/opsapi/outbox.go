@@ -41,6 +41,10 @@ func (a *API) backlog(_ http.ResponseWriter, r *http.Request) (any, error) {
 	return newBacklog(b), nil
 }
 
+// MaxUnfinished is how far Own.Unfinished counts. More than that is no other
+// answer, and a service may have millions.
+const MaxUnfinished = 10_000
+
 // drained answers whoever wants to take the service or its database away: is
 // there anything that was begun and has not ended? What waits for a person is
 // unfinished, too. It says nothing about what others have for this service: that
@@ -54,9 +58,16 @@ func (a *API) drained(_ http.ResponseWriter, r *http.Request) (any, error) {
 	for _, c := range b.Consumers {
 		failures += c.Retrying + c.Parked + c.Gaps + c.DeadLetters
 	}
-	if staged+failures > 0 {
+	var own int64
+	if a.cfg.Own.Unfinished != nil {
+		if own, err = a.cfg.Own.Unfinished(r.Context()); err != nil {
+			return nil, err
+		}
+	}
+	if staged+failures > 0 || own > 0 {
 		return nil, &httpserver.Error{Status: http.StatusServiceUnavailable, Code: "not_drained",
-			Detail: fmt.Sprintf("%d events are staged and not published, %d failures are not resolved", staged, failures)}
+			Detail: fmt.Sprintf("%d events are staged and not published, %d failures are not resolved, %d tasks of the service's own are not ended",
+				staged, failures, own)}
 	}
 	return struct {
 		Drained bool `json:"drained"`

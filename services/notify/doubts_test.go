@@ -78,3 +78,28 @@ func TestAPersonHasAMailInDoubtSentOnceMoreUnderItsMessageID(t *testing.T) {
 		t.Errorf("got %+v, want two mails of one Message-ID", mails)
 	}
 }
+
+// Whoever takes the service away must not lose a mail that has not been sent, or
+// of which nobody knows whether it was.
+func TestTheServiceIsUnfinishedUntilEachMailHasEnded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	left := func(want int64, when string) {
+		t.Helper()
+		if got, err := f.service.own().Unfinished(t.Context()); err != nil || got != want {
+			t.Errorf("%s: got %d unfinished, %v, want %d", when, got, err, want)
+		}
+	}
+	left(0, "at first")
+	desk, _ := f.inDoubt(t)
+	left(1, "in doubt")
+	f.deliver(t, paid(t, newOrder(), "u2"))
+	left(2, "and another one queued")
+	f.startSending(t, quick(3, 0))
+	f.requireState(t, "u2", Sent)
+	left(1, "which is sent")
+	if err := desk.Settle(t.Context(), f.notification(t, "u1").NotificationID, true, alice); err != nil {
+		t.Fatal(err)
+	}
+	left(0, "and nobody doubts any more")
+}

@@ -33,7 +33,8 @@ func Sandbox(pool *pgxpool.Pool, sub messaging.Subscriber, cfg messaging.Consume
 }
 
 func (s *Service) own() opsapi.Own {
-	return opsapi.Own{Evidence: s.evidence, Facts: s.facts, Effects: s.effects, EffectsOf: s.effectsOf, Invariants: s.invariants}
+	return opsapi.Own{Evidence: s.evidence, Facts: s.facts, Effects: s.effects, EffectsOf: s.effectsOf, Invariants: s.invariants,
+		Unfinished: s.unfinished}
 }
 
 const taskColumns = `
@@ -169,4 +170,18 @@ func (s *Service) invariants(ctx context.Context) ([]opsapi.Invariant, error) {
 	}
 	unknown, err := opsapi.CheckInvariant(ctx, s.pool, "mails_have_an_outcome", "mails may or may not have been delivered: shopctl doubts list shows them, and settle ends it", sqlUnknownMails)
 	return []opsapi.Invariant{stuck, unknown}, err
+}
+
+// sqlUnfinishedMails reads two small indexes, each no further than the limit.
+const sqlUnfinishedMails = `
+SELECT (SELECT count(*) FROM (SELECT FROM delivery_task WHERE state IN ('queued', 'sending') LIMIT $1) waiting)
+     + (SELECT count(*) FROM (SELECT FROM delivery_task WHERE state = 'unknown' LIMIT $1) in_doubt)`
+
+// unfinished counts the mails that are not sent, and those of which a person
+// must say whether they were.
+func (s *Service) unfinished(ctx context.Context) (n int64, err error) {
+	if err := s.pool.QueryRow(ctx, sqlUnfinishedMails, opsapi.MaxUnfinished).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count unfinished mails: %w", err)
+	}
+	return n, nil
 }

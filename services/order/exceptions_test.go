@@ -183,3 +183,28 @@ func TestAHeldRefundOfACancelledOrderIsForAPerson(t *testing.T) {
 		t.Errorf("got %+v, want it open: no payment will be taken any more", got)
 	}
 }
+
+// Whoever takes the service away must know of money that nobody has looked
+// after, and of what customers were promised.
+func TestTheServiceIsUnfinishedUntilPromisesAreKeptAndExceptionsSettled(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	alice, viewer := s.operators(t)
+	left := func(want int64, when string) {
+		t.Helper()
+		if got, err := s.service.own().Unfinished(t.Context()); err != nil || got != want {
+			t.Errorf("%s: got %d unfinished, %v, want %d", when, got, err, want)
+		}
+	}
+	o := s.placed(t)
+	left(0, "an order that waits for its customer")
+	s.refund(t, o, "pay_other", "re_1", 5)
+	s.refund(t, orderView{OrderID: "x"}, "p", "re_2", 5)
+	left(2, "one refund is held and one open")
+	s.pay(t, o, "pay_1")
+	left(4, "points and mail are promised")
+	s.exec(t, `UPDATE follow_up SET state = CASE kind WHEN 'points' THEN 'done' ELSE 'failed' END`)
+	left(2, "the promises have ended")
+	settleAll(t, alice, "the provider was wrong", waiting(t, viewer)...)
+	left(0, "a person has settled the rest")
+}

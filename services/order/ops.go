@@ -34,7 +34,7 @@ func Sandbox(pool *pgxpool.Pool, sub messaging.Subscriber, cfg messaging.Consume
 }
 
 func (s *Service) own() opsapi.Own {
-	return opsapi.Own{Evidence: s.evidence, Facts: s.facts, EffectsOf: s.effectsOf, Invariants: s.invariants,
+	return opsapi.Own{Evidence: s.evidence, Facts: s.facts, EffectsOf: s.effectsOf, Invariants: s.invariants, Unfinished: s.unfinished,
 		Exceptions: opsapi.ExceptionDesk{List: s.listExceptions, Show: s.showException, Settle: s.settleExceptions}}
 }
 
@@ -223,4 +223,18 @@ func (s *Service) invariants(ctx context.Context) ([]opsapi.Invariant, error) {
 	exceptions.Known = true
 	paid, err := opsapi.CheckInvariant(ctx, s.pool, "paid_orders_have_payments", "orders are paid without a payment", sqlPaidWithoutPayment)
 	return []opsapi.Invariant{exceptions, paid}, err
+}
+
+// sqlUnfinished reads two small indexes, each no further than the limit.
+const sqlUnfinished = `
+SELECT (SELECT count(*) FROM (SELECT FROM payment_exception WHERE state IN ('open', 'held') LIMIT $1) exceptions)
+     + (SELECT count(*) FROM (SELECT FROM follow_up WHERE state = 'pending' LIMIT $1) promises)`
+
+// unfinished counts what the provider announced and nobody has settled, and the
+// promises to customers that have neither been kept nor failed.
+func (s *Service) unfinished(ctx context.Context) (n int64, err error) {
+	if err := s.pool.QueryRow(ctx, sqlUnfinished, opsapi.MaxUnfinished).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count what is unfinished: %w", err)
+	}
+	return n, nil
 }
