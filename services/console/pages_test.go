@@ -175,3 +175,28 @@ func TestASilentServiceIsShownAsSuchAndTheRestIsShown(t *testing.T) {
 		t.Error("the page does not name the silent service, or hides the mails with it")
 	}
 }
+
+// How many wait and when orders will be late are two facts.
+func TestAForecastStandsApartFromWhatWaits(t *testing.T) {
+	t.Parallel()
+	s := newPages(t, http.NotFoundHandler())
+	for _, test := range []struct {
+		before, now int64
+		language    string
+		want        string
+	}{
+		{0, 50, "en", `50 wait · <small class="warn">growing: orders run late in`},
+		{0, 50, "zh", `50 个等待 · <small class="warn">在增长`},
+		{100, 50, "en", `50 wait · <small>drained in 10 s`},
+		{0, 1, "en", `1 wait </p>`},
+	} {
+		flow := Flow{Waiting: test.now, Forecast: forecast(test.before, test.now, 10*time.Second)}
+		html, err := s.part(test.language, "live", "pipeline", livePage{Board: &Board{}, Lanes: []lane{{Durable: auditor, Effect: "trail", Flow: flow}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(html, test.want) {
+			t.Errorf("from %d to %d: want %q in\n%s", test.before, test.now, test.want, html)
+		}
+	}
+}
