@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"orderpaid/platform/messaging"
 )
 
 func TestDatabasesComeFromFlagsOrTheEnvironment(t *testing.T) {
@@ -42,5 +44,16 @@ func TestAnAddressThatIsNoneIsRefusedWithoutShowingIt(t *testing.T) {
 	}
 	if got, want := err.Error(), "--database order: not a PostgreSQL address like postgres://user:password@host:5432/database"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A limit below what is alive makes the collector take half of the processor.
+func TestTheMemoryLimitIsAboveTheBatchesOfAllDatabases(t *testing.T) {
+	t.Parallel()
+	for _, databases := range []int{1, 4, 16} {
+		alive := int64(databases) * 2 * 64 * messaging.MaxEventBytes * 2 // two lanes, a batch of 64 of the largest events, read and sent
+		if got := memoryLimit(databases); got <= alive {
+			t.Errorf("%d databases: got a limit of %d MiB, want more than the %d MiB of their batches", databases, got>>20, alive>>20)
+		}
 	}
 }

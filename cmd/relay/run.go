@@ -52,21 +52,30 @@ const relayConns = 2
 // collectLess makes the runtime collect garbage a quarter as often as it would:
 // of the four kilobytes that an event passes through almost nothing stays, and
 // at the default a drain collects after each thousand events, for a tenth of
-// the relay's processor time. The limit keeps the memory where it was. Whoever
-// sets GOGC or GOMEMLIMIT knows better.
-func collectLess() {
+// the relay's processor time. Whoever sets GOGC or GOMEMLIMIT knows better.
+func collectLess(databases int) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(100 << 20)
+		debug.SetMemoryLimit(memoryLimit(databases))
 	}
+}
+
+// memoryLimit is what may be in use before the runtime collects more often
+// after all. It lies above everything that can be alive at one time: below
+// that, with large events, the collector would take half of the processor and
+// free nothing. Each database's two lanes hold a batch of 16 MiB at most, as it
+// was read, as it is sent, and in the broker's buffers.
+func memoryLimit(databases int) int64 {
+	const rest, lanes, copies, batch = 64 << 20, 2, 3, 16 << 20
+	return rest + int64(databases)*lanes*copies*batch
 }
 
 // run relays every database until ctx is done and all batches on the way have
 // been finished.
 func run(ctx context.Context, cfg config) error {
-	collectLess()
+	collectLess(len(cfg.Databases))
 	broker, err := natsbroker.Connect(ctx, natsbroker.Config{URL: string(cfg.NATSURL), Name: "relay", Single: cfg.Publish == "single"})
 	if err != nil {
 		return fmt.Errorf("%w; check that the broker runs and that --nats-url is right", err)
