@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"orderpaid/demo"
+	"orderpaid/platform/porttest"
 )
 
 // A prometheus is a real server that scrapes its targets once a second.
@@ -44,7 +44,7 @@ func startPrometheus(t *testing.T, targets ...string) prometheus {
 	if err := os.WriteFile(config, raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	addr := freeAddress(t)
+	addr := porttest.Free(t)
 	ctx, stop := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, path, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr, "--log.level=error")
 	cmd.Stderr = os.Stderr
@@ -87,16 +87,6 @@ func impatient(t *testing.T, root, dir string) (file string) {
 		t.Fatal(err)
 	}
 	return file
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // query returns the series of an instant query.

@@ -19,6 +19,7 @@ import (
 	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/natstest"
 	"orderpaid/platform/pgtest"
+	"orderpaid/platform/porttest"
 	"orderpaid/services/console"
 )
 
@@ -102,7 +103,7 @@ func startConsole(t *testing.T, natsURL string) (opsURL string) {
 	if err := demo.Build(t.Context(), root, bin(root)); err != nil {
 		t.Fatal(err)
 	}
-	addr := freeAddress(t)
+	addr := porttest.Free(t)
 	cmd := exec.CommandContext(t.Context(), filepath.Join(bin(root), "console"))
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+pgtest.New(t, "console").Config().ConnString(), "NATS_URL="+natsURL,
 		"HTTP_ADDR=127.0.0.1:0", "OPS_ADDR="+addr, "LOG_LEVEL=error",

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"orderpaid/platform/porttest"
 )
 
 func TestLivenessAsksNobody(t *testing.T) {
@@ -110,7 +112,7 @@ func TestAChangeOfReadinessIsLoggedWhateverTheAskerLeavesOut(t *testing.T) {
 
 func TestMetricsAreServedOnTheOpsListener(t *testing.T) {
 	t.Parallel()
-	addr := freeAddr(t)
+	addr := porttest.Free(t)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- RunOps(ctx, addr, nil) }()

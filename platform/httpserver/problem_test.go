@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orderpaid/platform/pgtest"
+	"orderpaid/platform/porttest"
 	"orderpaid/platform/postgres"
 )
 
@@ -75,7 +76,7 @@ func TestUnknownOutcomeAsksForARepetitionUnderTheSameKey(t *testing.T) {
 
 func TestDatabaseOutOfReachIsUnavailable(t *testing.T) {
 	t.Parallel()
-	_, err := pgx.Connect(t.Context(), "postgres://shop:geheim@"+freeAddr(t)+"/shop")
+	_, err := pgx.Connect(t.Context(), "postgres://shop:geheim@"+porttest.Free(t)+"/shop")
 	if err == nil {
 		t.Fatal("something answers at a free port")
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"orderpaid/platform/porttest"
 )
 
 // impatient are limits that a test can wait for.
@@ -86,7 +88,7 @@ func TestAddressInUseIsNamed(t *testing.T) {
 
 func TestRunServesUntilTheContextIsDone(t *testing.T) {
 	t.Parallel()
-	addr := freeAddr(t)
+	addr := porttest.Free(t)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, addr, shop()) }()
@@ -216,14 +218,4 @@ func untilRefused(t *testing.T, addr string) {
 		_ = conn.Close()
 	}
 	t.Fatalf("%s still accepts connections", addr)
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().String()
 }

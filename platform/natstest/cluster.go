@@ -2,11 +2,13 @@ package natstest
 
 import (
 	"fmt"
-	"net"
+	"net/netip"
 	"net/url"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"orderpaid/platform/porttest"
 )
 
 // Cluster starts n servers that store streams together, as a deployment has
@@ -38,13 +40,9 @@ func (s *Server) Name() string { return s.options.ServerName }
 func addresses(t testing.TB, n int) (routes []*url.URL, ports []int) {
 	t.Helper()
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatalf("find a free port: %v", err)
-		}
-		defer l.Close() // after all were found, so that they differ
-		routes = append(routes, &url.URL{Scheme: "nats-route", Host: l.Addr().String()})
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		addr := netip.MustParseAddrPort(porttest.Free(t))
+		routes = append(routes, &url.URL{Scheme: "nats-route", Host: addr.String()})
+		ports = append(ports, int(addr.Port()))
 	}
 	return routes, ports
 }

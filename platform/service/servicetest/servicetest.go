@@ -5,9 +5,6 @@ package servicetest
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"sync"
 	"testing"
@@ -15,34 +12,13 @@ import (
 
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/natsbroker"
+	"orderpaid/platform/porttest"
 )
 
-var (
-	takenMu sync.Mutex
-	taken   = map[int]bool{}
-)
-
-// FreeAddr returns an address that nobody listens at and that no other test of
-// this process gets. It is below the ports that systems give to outgoing
-// connections, or one of those could take it before a service does.
+// FreeAddr returns an address for a service, as [porttest.Free] finds it.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
-	takenMu.Lock()
-	defer takenMu.Unlock()
-	for range 1000 {
-		port := 15_000 + rand.IntN(15_000)
-		if taken[port] {
-			continue
-		}
-		taken[port] = true
-		addr := fmt.Sprintf("127.0.0.1:%d", port)
-		if l, err := net.Listen("tcp", addr); err == nil {
-			_ = l.Close() // nobody has connected
-			return addr
-		}
-	}
-	t.Fatal("no port from 15000 to 29999 is free")
-	return ""
+	return porttest.Free(t)
 }
 
 // stopTimeout is longer than any service takes to stop.
