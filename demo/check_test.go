@@ -178,3 +178,18 @@ func TestOnATerminalTheLiveLineStaysBelow(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// The shop ends with its check: a hint that takes it for running leads nowhere.
+func TestADifferenceSaysHowToLookFurther(t *testing.T) {
+	t.Parallel()
+	text := (&Report{Results: []Result{{Check: "points: awards", Expected: 1}}}).String()
+	for _, want := range []string{"start the shop again (scripts/demo", ".orderpaid/bin/shopctl why ID", ".orderpaid/bin/shopctl outbox list",
+		".orderpaid/bin/shopctl dead-letters list"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("got %q, want %q in it", text, want)
+		}
+	}
+	if strings.Count(text, "shopctl") != strings.Count(text, ".orderpaid/bin/shopctl") {
+		t.Errorf("got %q, want every shopctl with its path", text)
+	}
+}

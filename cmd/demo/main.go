@@ -4,10 +4,10 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -29,17 +29,16 @@ type commands struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	var cli commands
-	parsed := process.ParseCommands(&cli, kong.Name("demo"), kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(os.Stdout, (*io.Writer)(nil)), kong.Description(
-		"Orders are paid; points, mail and search follow: the whole shop in child processes on this machine.\n\n"+
-			"Example: scripts/demo\n\nExample: scripts/demo --check --orders 500 --kill"))
+	var grammar any = &commands{}
+	name := "demo"
+	if len(os.Args) > 1 && os.Args[1] == "run" { // by scripts/demo, which is what people can type
+		grammar, name, os.Args = &demo.Command{}, "scripts/demo", slices.Delete(os.Args, 1, 2)
+	}
+	parsed := process.ParseCommands(grammar, kong.Name(name), kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(os.Stdout, (*io.Writer)(nil)), kong.Description(
+		"Orders are paid; points, mail and search follow: the whole shop in child processes on this machine."))
 	err := parsed.Run()
-	var exit demo.ExitError
-	if errors.As(err, &exit) {
+	if exit := demo.ExitError(0); errors.As(err, &exit) {
 		os.Exit(int(exit))
 	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
-		os.Exit(1)
-	}
+	parsed.FatalIfErrorf(err)
 }

@@ -223,6 +223,8 @@ func TestTheIndexSaysHowFarItIs(t *testing.T) {
 	}
 }
 
+// An index that misses a kind of its aggregate waits for ever for the version
+// that came with it.
 func TestTheSubscriptionHoldsEveryKindOfTheOrder(t *testing.T) {
 	t.Parallel()
 	var got []string
@@ -234,8 +236,9 @@ func TestTheSubscriptionHoldsEveryKindOfTheOrder(t *testing.T) {
 			got = append(got, k.String())
 		}
 	}
-	if want := []string{"OrderCreated.v1", "OrderPaid.v1", "OrderRefunded.v1", "OrderCancelled.v1"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
+	slices.Sort(got)
+	if want := orderKinds(t); len(want) == 0 || !slices.Equal(got, want) {
+		t.Errorf("got %v, want the kinds that contracts/ has: %v", got, want)
 	}
 }
 
