@@ -154,7 +154,7 @@ func (c *Consumer) itemOf(d Delivery, env Envelope) (*item, error) {
 	if err != nil {
 		return nil, Permanent(Coded("bad_data", withoutValues(err)))
 	}
-	return &item{deliveries: []Delivery{d}, env: env, kind: kind, handler: h, data: data, result: "applied", replay: d.Header(replayHeader)}, nil
+	return &item{deliveries: []Delivery{d}, env: env, kind: kind, handler: h, data: data, result: "applied", replay: replayOf(d)}, nil
 }
 
 // contentionRetries is how often a group that lost against other transactions

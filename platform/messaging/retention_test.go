@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orderpaid/platform/messaging"
+	"orderpaid/platform/messaging/membroker"
 	"orderpaid/platform/messaging/messagingtest"
 	"orderpaid/platform/pgtest"
 )
@@ -176,6 +177,37 @@ func TestAnEventOlderThanTheInboxRemembersIsNotAppliedWithoutAPerson(t *testing.
 	messagingtest.RetryAll(t, pool, c)
 	if got := count(t, pool, sqlCountEffects); got != 1 {
 		t.Errorf("got %d effects after a person's word, want 1", got)
+	}
+}
+
+// claimed is a delivery whose publisher has written a replay's header on it.
+type claimed struct{ messaging.Delivery }
+
+func (claimed) Header(string) string { return "01a22acb-f999-7611-a80c-f7c3ec1725a4" }
+
+func TestAMessageThatOnlySaysItIsAReplayIsTreatedAsAnyOther(t *testing.T) {
+	t.Parallel()
+	pool := newEffects(t)
+	subscription := messaging.Subscription{Durable: "writer", Kinds: []messaging.Kind{changed{}.Kind()}}
+	broker := membroker.New(subscription)
+	stage(t, pool, messaging.New("a", 1, changed{N: 1}))
+	startRelay(t, separatePool(t, pool), broker, messaging.RelayConfig{Logger: quiet})
+	c := newWriter(t, pool, "writer")
+	source, err := broker.Subscribe(t.Context(), subscription)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	deliveries, err := source.Fetch(t.Context(), 1)
+	if err != nil || len(deliveries) != 1 {
+		t.Fatalf("got %d deliveries, %v, want 1", len(deliveries), err)
+	}
+	exec(t, pool, `UPDATE message_horizon SET inbox_since = now() + interval '1 hour'`)
+	if err := c.Apply(t.Context(), claimed{deliveries[0]}); err != nil {
+		t.Fatal(err)
+	}
+	if got := count(t, pool, `SELECT count(*) FROM message_failure WHERE error_code = 'too_old'`); got != 1 || count(t, pool, sqlCountEffects) != 0 {
+		t.Errorf("got %d dead letters, want 1 and no effect", got)
 	}
 }
 
