@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"os/exec"
@@ -202,6 +203,10 @@ func runSandbox(ctx context.Context, cfg SandboxConfig, pool *pgxpool.Pool, req 
 		return err
 	}
 	settings.ReplayApproval = 1 << 30 // nothing is at stake here
+	// What a service would log here is about the copy, as that nobody may use its
+	// ops API. The report says what became of each event.
+	quiet := slog.New(slog.DiscardHandler)
+	settings.Logger, cfg.API.Logger = quiet, quiet
 	consumer, err := cfg.Consumer(pool, idle{}, settings)
 	if err != nil {
 		return err
