@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"orderpaid/platform/messaging"
 	"orderpaid/platform/opsapi"
 	"orderpaid/platform/process"
 )
@@ -62,5 +63,18 @@ func TestTheHintOfALargeReplayCanBeTyped(t *testing.T) {
 	writePlan(&plan, opsapi.ReplayPlan{Consumer: "points-awarder", Items: 2000, NeedsApproval: true})
 	if got := plan.String(); strings.Contains(got, "shopctl") || !strings.Contains(got, "second person") {
 		t.Errorf("got %q, want no command about a replay that does not exist", got)
+	}
+}
+
+func TestALineAboutRetentionReadsWellWithoutAnythingToTell(t *testing.T) {
+	t.Parallel()
+	for want, report := range map[string]messaging.RetentionReport{
+		"0 partitions made, 0 taken off, 0 payloads erased, 0 rows forgotten": {},
+		"1 partitions made, 2 taken off (a b), 3 payloads erased, 4 rows forgotten; kept for what is unfinished or was applied lately: c": {
+			Prepared: 1, Detached: []string{"a", "b"}, Erased: 3, Forgotten: 4, Kept: []string{"c"}},
+	} {
+		if got := retained(report); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
