@@ -22,7 +22,8 @@ const (
 
 // The pause between two looks. It grows while search confirms nothing: what it
 // lacks for long is behind a dead letter or a freeze, and every replica of the
-// console asks, a service in trouble, too.
+// console asks, a service in trouble, too. A new payment ends it, or the one
+// order that is stuck would make all others of a quiet shop late.
 const (
 	indexPause    = time.Second
 	indexPauseMax = time.Minute
@@ -34,6 +35,7 @@ type indexWatch struct {
 	pause  time.Duration // before the next look
 	vain   bool          // since the start something was asked about, and nothing was found
 	wrong  bool          // the last look has failed, which was logged
+	paid   int64         // payments that were known at the last pause
 	logger *slog.Logger
 }
 
@@ -50,14 +52,32 @@ func newIndexWatch(logger *slog.Logger) *indexWatch {
 // miss for ever what it writes late: after a freeze, a dead letter or a replay.
 func (s *Service) watchIndex(ctx context.Context) error {
 	w := newIndexWatch(slog.Default())
+	beat := time.NewTicker(indexPause)
+	defer beat.Stop()
 	for {
 		s.confirmIndexed(ctx, w)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(w.pause):
+		for left := w.pause; left > 0; left -= indexPause {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-beat.C:
+			}
+			if w.heard(s.board.Load().Tally.Paid) {
+				break
+			}
 		}
 	}
+}
+
+// heard notes how many payments are known, and reports whether there are new
+// ones to ask about. While search does not answer it need not be asked for them.
+func (w *indexWatch) heard(paid int64) bool {
+	news := paid != w.paid && !w.wrong
+	w.paid = paid
+	if news {
+		w.pause = indexPause
+	}
+	return news
 }
 
 // confirmIndexed asks about the orders behind the watch's place. It goes on at

@@ -140,6 +140,30 @@ func TestWhatSearchDoesNotHaveIsAskedAboutEverMoreSeldom(t *testing.T) {
 	}
 }
 
+// One order that search will never have must not make those that are paid now
+// late on the board.
+func TestANewPaymentEndsALongPauseUnlessSearchDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	w := newIndexWatch(slog.New(slog.DiscardHandler))
+	for _, step := range []struct {
+		what  string
+		wrong bool
+		paid  int64
+		news  bool
+		pause time.Duration
+	}{
+		{"a payment", false, 1, true, indexPause},
+		{"no other", false, 1, false, indexPauseMax},
+		{"one while search is away", true, 2, false, indexPauseMax},
+		{"the next when it is back", false, 3, true, indexPause},
+	} {
+		w.wrong, w.pause = step.wrong, indexPauseMax
+		if got := w.heard(step.paid); got != step.news || w.pause != step.pause {
+			t.Errorf("%s: got %v and a pause of %v, want %v and %v", step.what, got, w.pause, step.news, step.pause)
+		}
+	}
+}
+
 func TestADatabaseThatIsAwayDoesNotMoveTheQuestionsBackToTheStart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
