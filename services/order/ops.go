@@ -225,7 +225,9 @@ func (s *Service) invariants(ctx context.Context) ([]opsapi.Invariant, error) {
 	return []opsapi.Invariant{exceptions, paid}, err
 }
 
-// sqlUnfinished reads two small indexes, each no further than the limit.
+// sqlUnfinished reads the follow-ups from end to end where few are pending: an
+// index of those would make each step of each follow-up a new entry in it, for
+// a question that a person asks now and then.
 const sqlUnfinished = `
 SELECT (SELECT count(*) FROM (SELECT FROM payment_exception WHERE state IN ('open', 'held') LIMIT $1) exceptions)
      + (SELECT count(*) FROM (SELECT FROM follow_up WHERE state = 'pending' LIMIT $1) promises)`
