@@ -120,11 +120,7 @@ func (p PlaceOrder) hash() ([]byte, error) {
 // orders are kept. Keys of different routes do not meet, and neither do those of
 // different customers: whoever guesses another's key could otherwise make it
 // useless to him.
-func placeOrderKeys(user string) string { return formerOrderKeys + " " + user }
-
-// formerOrderKeys is the name under which the version before kept the keys of
-// all customers. See formerAnswer.
-const formerOrderKeys = "POST /v1/orders"
+func placeOrderKeys(user string) string { return "POST /v1/orders " + user }
 
 // Errors of PlaceOrder, beside those of the catalogue.
 var (
@@ -153,10 +149,7 @@ func (s *Service) PlaceOrder(ctx context.Context, key string, wish PlaceOrder) (
 		return Answer{}, fmt.Errorf("hash request: %w", err)
 	}
 	err = postgres.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		known, err := formerAnswer(ctx, tx, key, hash)
-		if err == nil && known == nil {
-			known, err = claimKey(ctx, tx, placeOrderKeys(wish.UserID), key, hash)
-		}
+		known, err := claimKey(ctx, tx, placeOrderKeys(wish.UserID), key, hash)
 		switch {
 		case postgres.Code(err) == "55P03": // lock_timeout: the twin takes too long
 			return errKeyBusy
@@ -179,29 +172,6 @@ func (s *Service) PlaceOrder(ctx context.Context, key string, wish PlaceOrder) (
 		return storeAnswer(ctx, tx, placeOrderKeys(wish.UserID), key, answer.Status, answer.Body)
 	})
 	return answer, err
-}
-
-// formerAnswer returns what the version before has answered to this request, or
-// nil. Without it a client that got no answer then, and repeats its request now,
-// would have two orders. It can go, and formerOrderKeys with it, when the keys
-// of that version have expired: see RetentionConfig.Keys.
-//
-// The hash contains the user, so nobody is answered with another's order. The
-// key is claimed and given back, instead of only looked up, to wait for a
-// process of that version which is in the middle of this request.
-func formerAnswer(ctx context.Context, tx pgx.Tx, key string, hash []byte) (*storedAnswer, error) {
-	attempt, err := tx.Begin(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("look for an earlier idempotency key: %w", err)
-	}
-	known, err := claimKey(ctx, attempt, formerOrderKeys, key, hash)
-	if back := attempt.Rollback(ctx); err == nil {
-		err = back
-	}
-	if err != nil || known == nil || !bytes.Equal(known.requestHash, hash) {
-		return nil, err
-	}
-	return known, nil
 }
 
 // create writes the order and stages OrderCreated.
