@@ -14,6 +14,7 @@ import (
 const (
 	SQLPinPlans    = sqlPinPlans
 	SQLReadPending = sqlReadPending
+	SQLMark        = sqlMark
 )
 
 var (

@@ -128,6 +128,11 @@ func fullestShard(rows []pendingRow) (most int) {
 // batchTime is how long a batch should take, from reading to marking.
 const batchTime = 150 * time.Millisecond
 
+// persistent is after how many full batches in a row a backlog is one that small
+// batches do not get ahead of: each pays for its statements and its sync, and
+// on a busy machine that is most of what it takes.
+const persistent = 8
+
 // size is how many events the next batch of the lane may hold. It begins with
 // a quarter of what is allowed: nobody knows yet how long that takes.
 func (l *relayLane) size() int {
@@ -157,17 +162,23 @@ func (l *relayLane) keepPace(receipts []Receipt, took time.Duration) {
 		}
 	}
 	size, least := l.asked, l.least()
+	inTime := int(float64(len(receipts)) * batchTime.Seconds() / max(took, time.Millisecond).Seconds())
+	if len(receipts) < size/2 {
+		l.full = 0
+	} else {
+		l.full++
+	}
 	switch {
 	case unknown > stored: // a few without an answer among many are at fault themselves
 		l.batch = max(1, min(size, len(receipts))/2)
-	case took > batchTime && len(receipts) > least && size > least:
-		l.batch = max(least, int(float64(len(receipts))*batchTime.Seconds()/took.Seconds()))
 	case stored == 0 || unknown > 0:
 	case size < least: // there was no answer before: carefully
 		l.batch = min(least, size+max(1, l.cfg.Batch/32))
-	case len(receipts) < size/2:
+	case l.full == 0: // it has caught up, or nearly
 		l.batch = max(least, size/2)
-	case took < batchTime/2: // twice as many should not take too long
+	case l.full > persistent: // whoever waits, waits for the backlog and not for one batch
 		l.batch = min(l.cfg.Batch, 2*size)
+	default:
+		l.batch = min(max(least, inTime), 2*size, l.cfg.Batch)
 	}
 }

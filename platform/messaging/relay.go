@@ -242,6 +242,7 @@ type relayLane struct {
 	conn     *pgxpool.Conn // of the present statements
 	batch    int           // how many events the next batch may hold; 0 before the first
 	asked    int           // how many the last one was allowed to hold
+	full     int           // how many batches in a row were at least half full
 	window   int           // how many rows are read per shard; grows while few shards have many
 	turn     int           // rotates the shards, so that no full shard starves those behind it
 	released time.Time     // when held rows were last looked at

@@ -298,3 +298,37 @@ func TestReadingPlansStayOnTheIndexWhateverTheStatisticsSay(t *testing.T) {
 		t.Errorf("got a plan that is not on the index:\n%s", plan)
 	}
 }
+
+// While a transaction stays open nothing can be vacuumed, and statistics that
+// were taken when all of it was dead say that the queue is empty. To mark a
+// batch must not become a walk over all of it.
+func TestMarkingGoesByTheKeysWhateverTheStatisticsSay(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "messaging")
+	stageMany(t, pool, 2000, 100)
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(t.Context(), `UPDATE pg_class SET reltuples = 0, relpages = 1000 WHERE relname = 'message_outbox_pending'`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), messaging.SQLPinPlans); err != nil {
+		t.Fatal(err)
+	}
+	mark := strings.NewReplacer("@shards", "ARRAY(SELECT 1)", "@ids", "ARRAY(SELECT 1)", "@seqs", "ARRAY(SELECT 1)",
+		"@stream", "'TEST'", "@duplicate", "false", "@relay", "'r1'").Replace(messaging.SQLMark)
+	rows, err := conn.Query(t.Context(), "EXPLAIN "+mark)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := strings.Join(lines, "\n")
+	if strings.Contains(plan, "Join Filter") || strings.Contains(plan, "Seq Scan") || !strings.Contains(plan, "Index Cond: ((shard = u.shard) AND (id = u.id))") || !strings.Contains(plan, "TID Cond") {
+		t.Errorf("got a plan that does not look up each key:\n%s", plan)
+	}
+}

@@ -90,12 +90,22 @@ func (m *markRows) add(row *pendingRow, sequence uint64) {
 // sqlMark turns queue rows into evidence. An acknowledgement is a fact,
 // whoever brings it, so no lease is checked; a second marker deletes nothing
 // and therefore writes nothing.
+//
+// Each row is looked up by its key, and deleted by its place. To delete by a
+// join with the keys is one step less and a trap: while a transaction stays
+// open, the statistics of a queue that was empty for a moment say "one row",
+// and the planner then walks the whole index, dead entries included, and holds
+// every row against every key: two seconds for each batch, until the next
+// analysis. LIMIT keeps it from turning the lookup into such a join.
 const sqlMark = `
-WITH done AS (
-	DELETE FROM message_outbox_pending p
-	 USING unnest(@shards::smallint[], @ids::bigint[], @seqs::bigint[]) AS u(shard, id, seq)
-	 WHERE p.shard = u.shard AND p.id = u.id
-	RETURNING p.event_id, u.seq
+WITH named AS MATERIALIZED (
+	SELECT q.ctid AS place, u.seq
+	  FROM unnest(@shards::smallint[], @ids::bigint[], @seqs::bigint[]) AS u(shard, id, seq)
+	 CROSS JOIN LATERAL (SELECT p.ctid FROM message_outbox_pending p WHERE p.shard = u.shard AND p.id = u.id LIMIT 1) q
+), done AS (
+	DELETE FROM message_outbox_pending p USING named n
+	 WHERE p.ctid = n.place
+	RETURNING p.event_id, n.seq
 )
 INSERT INTO message_outbox_publication (event_id, stream, stream_seq, duplicate, relay)
 SELECT event_id, @stream, seq, @duplicate, @relay FROM done`
@@ -191,10 +201,13 @@ WITH fence AS (
 	 WHERE l.owner = @relay AND l.lease_until > clock_timestamp()
 	   AND (l.shard, l.epoch) IN (SELECT * FROM unnest(@shards::smallint[], @epochs::bigint[]))
 	   FOR SHARE
+), named AS MATERIALIZED (
+	SELECT q.ctid AS place
+	  FROM fence f JOIN unnest(@shards::smallint[], @ids::bigint[]) AS u(shard, id) ON u.shard = f.shard
+	 CROSS JOIN LATERAL (SELECT p.ctid FROM message_outbox_pending p WHERE p.shard = u.shard AND p.id = u.id LIMIT 1) q
 ), moved AS (
-	DELETE FROM message_outbox_pending p
-	 USING fence f, unnest(@shards::smallint[], @ids::bigint[]) AS u(shard, id)
-	 WHERE u.shard = f.shard AND p.shard = u.shard AND p.id = u.id
+	DELETE FROM message_outbox_pending p USING named n
+	 WHERE p.ctid = n.place
 	RETURNING p.shard, p.id
 )
 INSERT INTO message_outbox_held (shard, id, event_id, aggregate_type, aggregate_id, state, attempts, available_at, last_error)
