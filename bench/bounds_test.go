@@ -29,6 +29,11 @@ func TestADemandThatIsNotMetFails(t *testing.T) {
 		{"our cell is missing", bound{of: reading{"absent", rate}, per: per, least: 0.1}, outcomeMissing},
 		{"nothing to compare with", bound{of: of, per: []reading{{"nothing", rate}}, least: 0.1}, outcomeFail},
 		{"a figure above its bound", bound{of: of, most: 29}, outcomeFail},
+		{"too little, as known", bound{of: of, per: per, least: 0.6, holds: 0.5}, outcomeMissed},
+		{"less than known", bound{of: of, per: per, least: 0.6, holds: 0.51}, outcomeFail},
+		{"enough, and once it was not", bound{of: of, per: per, least: 0.5, holds: 0.4}, outcomePass},
+		{"too much, as known", bound{of: of, most: 20, holds: 30}, outcomeMissed},
+		{"more than known", bound{of: of, most: 20, holds: 29}, outcomeFail},
 		{"a figure that must be zero", bound{of: reading{"ours", inversions}, exact: true}, outcomeFail},
 	} {
 		got := judge([]Measured{ours, theirs, other, nothing}, []bound{tc.bound})[0]

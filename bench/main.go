@@ -50,6 +50,7 @@ func run(ctx context.Context, o options) error {
 		if err != nil {
 			return err
 		}
+		last.Verdicts = judge(last.Cells, bounds) // by what is demanded now
 		return last.writeDoc(page)
 	}
 	if o.List {
