@@ -63,7 +63,11 @@ func (s *stand) lateCommits(ctx context.Context) (Reading, error) {
 	if have, err := s.always.stored(ctx); err != nil || have != total {
 		return nil, errors.Join(errCheated, err, fmt.Errorf("the stream holds %d of %d events", have, total))
 	}
-	took, err := acks.acked.until(load.late)
+	overtaken, err := overtaken(ctx, shop.pool, acks.acked, load.late)
+	if err != nil {
+		return nil, err
+	}
+	took, err := acks.acked.until(overtaken)
 	if err != nil {
 		return nil, err
 	}
@@ -72,6 +76,40 @@ func (s *stand) lateCommits(ctx context.Context) (Reading, error) {
 	}
 	r[lateWait] = r[longest] / 1000
 	return r, nil
+}
+
+const sqlInOrder = `SELECT shard, aggregate_id FROM message_outbox ORDER BY shard, id DESC`
+
+// overtaken returns those of the late ones that really were: when they
+// committed, an event of their shard with a higher id had been acknowledged.
+// The others are in their turn: a transaction that began behind a backlog has a
+// higher id than all of it, and waits for it as everybody does.
+func overtaken(ctx context.Context, pool *pgxpool.Pool, acked, late *clock) (*clock, error) {
+	rows, err := pool.Query(ctx, sqlInOrder)
+	if err != nil {
+		return nil, err
+	}
+	of := newClock()
+	var shard, before int16 = 0, -1
+	var id string
+	var first time.Time // when the first of the higher ids was acknowledged
+	_, err = pgx.ForEachRow(rows, []any{&shard, &id}, func() error {
+		if shard != before {
+			before, first = shard, time.Time{}
+		}
+		key := "order/" + id
+		if committed, tardy := late.at[key]; tardy && !first.IsZero() && first.Before(committed) {
+			of.at[key] = committed
+		}
+		if at, ok := acked.at[key]; ok && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+		return nil
+	})
+	if err == nil && len(of.at) == 0 {
+		err = fmt.Errorf("%w: no row was late", errCheated)
+	}
+	return of, err
 }
 
 type lateLoad struct {
