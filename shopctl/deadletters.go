@@ -43,6 +43,9 @@ type ownedLetter struct {
 
 // Run prints a line for each.
 func (c DeadLettersList) Run(ctx context.Context, out io.Writer) error {
+	if err := atLeastOne("limit", c.Limit); err != nil {
+		return err
+	}
 	clients, err := c.clients(c.Service)
 	if err != nil {
 		return err

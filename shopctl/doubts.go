@@ -30,6 +30,9 @@ type ownedDoubt struct {
 
 // Run prints a line for each.
 func (c DoubtsList) Run(ctx context.Context, out io.Writer) error {
+	if err := atLeastOne("limit", c.Limit); err != nil {
+		return err
+	}
 	clients, err := c.clients("")
 	if err != nil {
 		return err

@@ -38,6 +38,9 @@ type ownedException struct {
 
 // Run prints a line for each.
 func (c ExceptionsList) Run(ctx context.Context, out io.Writer) error {
+	if err := atLeastOne("limit", c.Limit); err != nil {
+		return err
+	}
 	clients, err := c.clients(c.Service)
 	if err != nil {
 		return err

@@ -92,8 +92,8 @@ type unpublished struct {
 
 // Run prints a line for each event.
 func (c OutboxList) Run(ctx context.Context, out io.Writer) error {
-	if c.Limit < 1 { // an empty list would look like an empty queue
-		return fmt.Errorf("--limit %d: at least 1", c.Limit)
+	if err := atLeastOne("limit", c.Limit); err != nil {
+		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	head := "database\tstate\tevent\tkind\taggregate\tversion\tattempts\tdue\terror\n"

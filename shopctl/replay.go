@@ -33,6 +33,17 @@ type ReplayChoice struct {
 	PerSecond     int  `default:"100" help:"Most events in a second. Defaults to 100."`
 }
 
+// check refuses numbers that would not count, and so choose more than was meant.
+func (c ReplayChoice) check() error {
+	switch {
+	case c.Since < 0:
+		return fmt.Errorf("--since %v: so long ago is not negative", c.Since)
+	case c.Until < 0:
+		return fmt.Errorf("--until %v: so long ago is not negative", c.Until)
+	}
+	return atLeastOne("per-second", c.PerSecond)
+}
+
 func (c ReplayChoice) request(reason string) opsapi.ReplayRequest {
 	now := time.Now()
 	from := opsapi.Selection{Source: c.From, FailureIDs: c.Failures, Code: c.Code, EventIDs: c.Events, AggregateID: c.Order,
@@ -77,6 +88,9 @@ Examples:
 
 // Run prints the plan, or what happened in the sandbox.
 func (c ReplayPlan) Run(ctx context.Context, out io.Writer) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	if c.Try {
 		return c.Sandbox.run(ctx, out, c.Services, c.request("tried in a sandbox"))
 	}
@@ -114,6 +128,9 @@ Example: shopctl replay create points-awarder --from outbox --order ord_0197f3a2
 
 // Run prints the plan and the replay's id.
 func (c ReplayCreate) Run(ctx context.Context, out io.Writer) error {
+	if err := c.check(); err != nil {
+		return err
+	}
 	client, err := c.ownerOf(ctx, c.Consumer)
 	if err != nil {
 		return err

@@ -125,6 +125,15 @@ func (s Services) ownerOf(ctx context.Context, consumer string) (*opsapi.Client,
 	return nil, errors.Join(append(errs, fmt.Errorf("no service has a consumer %q; there are %s", consumer, strings.Join(names, ", ")))...)
 }
 
+// atLeastOne refuses a number of lines or events that a list would answer with
+// nothing, as if there were nothing, or with another number than was asked for.
+func atLeastOne(flag string, n int) error {
+	if n < 1 {
+		return fmt.Errorf("--%s %d: at least 1", flag, n)
+	}
+	return nil
+}
+
 // printJSON writes a value for programs.
 func printJSON(out io.Writer, v any) error {
 	encoder := json.NewEncoder(out)

@@ -74,7 +74,7 @@ func (h *readyz) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	excluded := r.URL.Query()["exclude"]
 	for _, name := range excluded {
 		if !slices.ContainsFunc(h.checks, func(c Check) bool { return c.Name == name }) { // a misspelt one would never be noticed
-			WriteJSON(w, http.StatusBadRequest, health{Status: "unknown", Reason: "one of the excluded checks does not exist"})
+			WriteJSON(w, http.StatusBadRequest, health{Status: "unknown", Reason: "exclude is one of " + strings.Join(h.names(), ", ")})
 			return
 		}
 	}
@@ -97,6 +97,14 @@ func (h *readyz) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	WriteJSON(w, http.StatusOK, health{Status: "ready"})
+}
+
+func (h *readyz) names() []string {
+	names := make([]string, len(h.checks))
+	for i, c := range h.checks {
+		names[i] = c.Name
+	}
+	return names
 }
 
 // A result is what one check has answered, if it was asked.

@@ -77,7 +77,7 @@ func TestReadinessNamesAllThatIsAwayAndLeavesOutWhatTheAskerDoesNotNeed(t *testi
 		"/readyz":                                {status: 503, body: `{"status":"not ready","reason":"durable: away; broker: away"}`},
 		"/readyz?exclude=broker":                 {status: 503, body: `{"status":"not ready","reason":"durable: away"}`},
 		"/readyz?exclude=broker&exclude=durable": {status: 200, body: `{"status":"ready"}`},
-		"/readyz?exclude=brokre":                 {status: 400, body: `{"status":"unknown","reason":"one of the excluded checks does not exist"}`},
+		"/readyz?exclude=brokre":                 {status: 400, body: `{"status":"unknown","reason":"exclude is one of database, durable, broker"}`},
 	} {
 		if got := srv.do(t, "GET", path, ""); got.status != want.status || got.body != want.body+"\n" {
 			t.Errorf("%s = %+v, want %+v", path, got, want)

@@ -16,11 +16,12 @@ import (
 func (a *API) deadLetters(_ http.ResponseWriter, r *http.Request) (any, error) {
 	p := params{r: r}
 	limit, ids := p.limit(), p.text("ids")
-	filter := messaging.FailureFilter{Consumer: p.text("consumer"), State: p.text("state"), Code: p.text("code"),
+	state := p.oneOf("state", "open", "retrying", "parked", "unresolved", "resolved", "discarded")
+	filter := messaging.FailureFilter{Consumer: p.text("consumer"), State: state, Code: p.text("code"),
 		AggregateType: p.text("aggregate_type"), AggregateID: p.text("aggregate_id"), EventID: p.uuid("event_id"),
 		After: p.int("after", 0), Limit: limit + 1}
-	if p.err != nil {
-		return nil, p.err
+	if err := p.end(); err != nil {
+		return nil, err
 	}
 	if ids != "" {
 		var err error

@@ -37,7 +37,10 @@
 // something needs a reason, in the body or in the header X-Reason. Without
 // tokens in its configuration a service lets nobody in.
 //
-// Answers are JSON, ids are strings, errors are problem documents (RFC 9457).
+// Answers are JSON, ids are strings, errors are problem documents (RFC 9457). A
+// query is understood as a whole or refused: an unknown parameter, or a value
+// that is none of a parameter's, would else list more than was asked for, or
+// nothing, as if nothing were wrong.
 // Lists are read in pages: "next" of one page is the parameter of the next.
 // Pages go by ids or times and not by offsets, so rows that are added
 // meanwhile shift nothing; a row whose transaction commits late may be missed

@@ -57,8 +57,8 @@ func DoubtTarget(id string) string { return "doubt " + id }
 func (a *API) doubts(_ http.ResponseWriter, r *http.Request) (any, error) {
 	p := params{r: r}
 	limit, after := p.limit(), p.text("after")
-	if p.err != nil {
-		return nil, p.err
+	if err := p.end(); err != nil {
+		return nil, err
 	}
 	if a.cfg.Own.Doubts.List == nil {
 		return Page[Doubt]{Items: []Doubt{}}, nil

@@ -20,8 +20,8 @@ const maxKey = messaging.MaxIDBytes
 func (a *API) evidence(_ http.ResponseWriter, r *http.Request) (any, error) {
 	p := params{r: r}
 	key := p.text("key")
-	if p.err != nil {
-		return nil, p.err
+	if err := p.end(); err != nil {
+		return nil, err
 	}
 	if key == "" || len(key) > maxKey {
 		return nil, badRequest("bad_key", "key must have 1 to %d bytes", maxKey)

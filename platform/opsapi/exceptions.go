@@ -81,9 +81,10 @@ func ExceptionTarget(id int64) string { return fmt.Sprintf("exception %d", id) }
 func (a *API) exceptions(_ http.ResponseWriter, r *http.Request) (any, error) {
 	p := params{r: r}
 	limit := p.limit()
-	filter := ExceptionFilter{State: p.text("state"), Key: p.text("key"), After: p.int("after", 0), Limit: limit + 1}
-	if p.err != nil {
-		return nil, p.err
+	state := p.oneOf("state", "waiting", "open", "held", "applied", "settled")
+	filter := ExceptionFilter{State: state, Key: p.text("key"), After: p.int("after", 0), Limit: limit + 1}
+	if err := p.end(); err != nil {
+		return nil, err
 	}
 	if a.cfg.Own.Exceptions.List == nil {
 		return Page[Exception]{Items: []Exception{}}, nil

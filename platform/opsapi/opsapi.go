@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -259,13 +261,24 @@ const (
 // A params reads the parameters of a query and remembers the first that is
 // wrong.
 type params struct {
-	r   *http.Request
-	err error
+	r     *http.Request
+	names []string // of the parameters that were read
+	err   error
+}
+
+// end returns what was wrong. After all parameters have been read, it refuses
+// what is left: a filter whose name is misspelt would list what it was to hide.
+func (p *params) end() error {
+	if p.err == nil {
+		_, p.err = httpserver.ReadQuery(p.r, p.names...)
+	}
+	return p.err
 }
 
 // text returns a parameter that the database can be asked about: it stands once
 // and is UTF-8 without U+0000, in a query that can be read at all.
 func (p *params) text(name string) string {
+	p.names = append(p.names, name)
 	query, err := url.ParseQuery(p.r.URL.RawQuery)
 	given := query.Get(name)
 	switch {
@@ -276,6 +289,17 @@ func (p *params) text(name string) string {
 		p.err = badRequest("repeated_parameter", "%s may be given once", name)
 	case !httpserver.IsText(given):
 		p.err = badRequest("bad_text", "%s must be UTF-8 text without U+0000", name)
+	}
+	return given
+}
+
+// oneOf returns a parameter that has these values and no others; it may be
+// absent. To ask for a value that does not exist would find nothing, and look as
+// if nothing were wrong.
+func (p *params) oneOf(name string, values ...string) string {
+	given := p.text(name)
+	if given != "" && !slices.Contains(values, given) && p.err == nil {
+		p.err = badRequest("bad_"+name, "%s is one of %s", name, strings.Join(values, ", "))
 	}
 	return given
 }
@@ -317,9 +341,13 @@ func (p *params) int(name string, fallback int64) int64 {
 }
 
 func (p *params) limit() int {
-	n := p.int("limit", defaultPage)
-	if (n < 1 || n > maxPage) && p.err == nil {
-		p.err = badRequest("bad_limit", "limit must be from 1 to %d", maxPage)
+	given := p.text("limit")
+	if given == "" {
+		return defaultPage
+	}
+	n, err := parseID(given)
+	if (err != nil || n < 1 || n > maxPage) && p.err == nil {
+		p.err = badRequest("bad_limit", "limit must be a whole number from 1 to %d", maxPage)
 	}
 	return int(n)
 }

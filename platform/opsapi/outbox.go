@@ -77,10 +77,11 @@ func (a *API) drained(_ http.ResponseWriter, r *http.Request) (any, error) {
 func (a *API) outbox(_ http.ResponseWriter, r *http.Request) (any, error) {
 	p := params{r: r}
 	id, aggregate, limit := p.uuid("event_id"), p.text("aggregate_id"), p.limit()
-	filter := messaging.StagedFilter{Kind: p.text("kind"), State: p.text("state"), Since: p.time("since", time.Time{}),
+	state := p.oneOf("state", "pending", "publishing", "published", "failed")
+	filter := messaging.StagedFilter{Kind: p.text("kind"), State: state, Since: p.time("since", time.Time{}),
 		Until: p.time("until", time.Time{}), Before: p.uuid("before"), Limit: limit + 1}
-	if p.err != nil {
-		return nil, p.err
+	if err := p.end(); err != nil {
+		return nil, err
 	}
 	var events []messaging.StagedEvent
 	var err error
@@ -152,9 +153,9 @@ func bounded(n int) error {
 func (a *API) between(_ http.ResponseWriter, r *http.Request) (any, error) {
 	p := params{r: r}
 	aggregateType, aggregateID, after, before := p.text("aggregate_type"), p.text("aggregate_id"), p.int("after", 0), p.int("before", 0)
-	switch {
-	case p.err != nil:
-		return nil, p.err
+	switch err := p.end(); {
+	case err != nil:
+		return nil, err
 	case aggregateID == "" || before-after > maxPage:
 		return nil, badRequest("bad_range", "aggregate_id is missing, or more than %d versions are asked for", maxPage)
 	}
@@ -210,9 +211,9 @@ func (a *API) release(w http.ResponseWriter, r *http.Request) (any, error) {
 func (a *API) inbox(_ http.ResponseWriter, r *http.Request) (any, error) {
 	p := params{r: r}
 	aggregate, event := p.text("aggregate_id"), p.uuid("event_id")
-	switch {
-	case p.err != nil:
-		return nil, p.err
+	switch err := p.end(); {
+	case err != nil:
+		return nil, err
 	case aggregate == "" && event == uuid.Nil:
 		return nil, badRequest("filter_missing", "name an aggregate_id or an event_id")
 	}
@@ -250,8 +251,8 @@ func (a *API) inboxLookup(w http.ResponseWriter, r *http.Request) (any, error) {
 func (a *API) actions(_ http.ResponseWriter, r *http.Request) (any, error) {
 	p := params{r: r}
 	before, limit := p.int("before", 0), p.limit()
-	if p.err != nil {
-		return nil, p.err
+	if err := p.end(); err != nil {
+		return nil, err
 	}
 	actions, err := a.history.Actions(r.Context(), before, limit+1)
 	if err != nil {

@@ -17,10 +17,13 @@ import (
 func readWindow(r *http.Request) (Window, error) {
 	p := params{r: r}
 	w := Window{Since: p.time("since", time.Time{}), Until: p.time("until", time.Now()), After: p.text("after"), Limit: p.limit()}
-	if p.err == nil && w.Since.IsZero() {
-		p.err = badRequest("since_missing", "since says how far back to look")
+	if err := p.end(); err != nil {
+		return Window{}, err
 	}
-	return w, p.err
+	if w.Since.IsZero() {
+		return Window{}, badRequest("since_missing", "since says how far back to look")
+	}
+	return w, nil
 }
 
 // facts lists what the business tables hold that must have been published, with
@@ -163,8 +166,8 @@ func (a *API) effectsLookup(w http.ResponseWriter, r *http.Request) (any, error)
 func (a *API) invariants(_ http.ResponseWriter, r *http.Request) (any, error) {
 	p := params{r: r}
 	since := p.time("since", time.Now().Add(-24*time.Hour))
-	if p.err != nil {
-		return nil, p.err
+	if err := p.end(); err != nil {
+		return nil, err
 	}
 	list, err := a.messagingInvariants(r.Context(), since)
 	if err != nil {

@@ -26,8 +26,36 @@ func badSelection(format string, args ...any) error {
 	return &httpserver.Error{Status: http.StatusUnprocessableEntity, Code: "bad_selection", Detail: fmt.Sprintf(format, args...)}
 }
 
+// The ways in which each source is asked, for whoever asks in another.
+const (
+	byFailure  = "failures are chosen by failure_ids, code or aggregate_id"
+	byOutbox   = "events of an outbox are chosen by event_ids, or by aggregate_id or since (and until, kind)"
+	bySequence = "messages of the stream are chosen by from_sequence or since (and to_sequence, until, kind)"
+)
+
+// check refuses fields that would not count. What narrows a choice and is left
+// out brings more events than were meant, and nobody can take them back.
+func (s Selection) check() error {
+	span := s.Kind != "" || !s.Since.IsZero() || !s.Until.IsZero()
+	sequence := s.FromSequence > 0 || s.ToSequence > 0
+	failure := len(s.FailureIDs) > 0 || s.Code != ""
+	events := len(s.EventIDs) > 0
+	switch {
+	case s.Source == "failures" && (span || sequence || events):
+		return badSelection(byFailure)
+	case s.Source == "outbox" && (sequence || failure || events && (span || s.AggregateID != "")):
+		return badSelection(byOutbox)
+	case s.Source == "stream" && (failure || events || s.AggregateID != ""):
+		return badSelection(bySequence)
+	}
+	return nil
+}
+
 // choose returns the events that a selection names, each aggregate's in order.
 func (a *API) choose(ctx context.Context, c *messaging.Consumer, s Selection) ([][]byte, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
 	kinds := c.Subscription().Kinds
 	if s.Kind != "" {
 		kinds = slices.DeleteFunc(slices.Clone(kinds), func(k messaging.Kind) bool { return k.String() != s.Kind })
@@ -48,9 +76,6 @@ func (a *API) choose(ctx context.Context, c *messaging.Consumer, s Selection) ([
 }
 
 func (a *API) fromFailures(ctx context.Context, consumer string, s Selection) ([][]byte, error) {
-	if len(s.EventIDs) > 0 || s.Kind != "" || !s.Since.IsZero() || s.FromSequence > 0 {
-		return nil, badSelection("failures are chosen by failure_ids, code or aggregate_id")
-	}
 	filter := messaging.FailureFilter{Consumer: consumer, State: "unresolved", Code: s.Code, AggregateID: s.AggregateID, Limit: maxReplay + 1}
 	var err error
 	if len(s.FailureIDs) > 0 {
@@ -72,7 +97,7 @@ func limited(events [][]byte, err error) ([][]byte, error) {
 // service that owns it.
 func (a *API) fromOutbox(ctx context.Context, kinds []messaging.Kind, s Selection) ([][]byte, error) {
 	if len(s.EventIDs) == 0 && s.AggregateID == "" && s.Since.IsZero() {
-		return nil, badSelection("events of an outbox are chosen by event_ids, aggregate_id or since (and until, kind)")
+		return nil, badSelection(byOutbox)
 	}
 	var all [][]byte
 	for _, owner := range owners(kinds) {
@@ -166,7 +191,7 @@ func (a *API) fromStream(ctx context.Context, durable string, kinds []messaging.
 	case a.cfg.Broker == nil:
 		return nil, badSelection("this service cannot read the stream")
 	case s.FromSequence == 0 && s.Since.IsZero():
-		return nil, badSelection("messages of the stream are chosen by from_sequence or since (and to_sequence, until, kind)")
+		return nil, badSelection(bySequence)
 	}
 	span := natsbroker.Span{From: s.FromSequence, To: s.ToSequence, Since: s.Since, Until: s.Until, Limit: maxReplay}
 	if span.Until.IsZero() {

@@ -44,6 +44,10 @@ func (p deskPlace) start() bool { return p.exceptions == "" && p.doubts == "" }
 
 func (s *Service) getDesk(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
+	if state := q.Get("state"); state != "" && state != "settled" { // as with dead letters
+		s.notFound(w, r)
+		return
+	}
 	s.showDesk(w, r, http.StatusOK, deskPage{Settled: q.Get("state") == "settled", from: deskPlace{q.Get("service"), q.Get("exceptions"), q.Get("doubts")}})
 }
 

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -120,11 +121,14 @@ type answerOf[T any] struct {
 	Wrong   string // why there is no answer
 }
 
-// getDeadLetters lists what could not be applied, in all services.
+// getDeadLetters lists what could not be applied, in all services. A list of
+// another state is a page that does not exist: to show the unresolved for it
+// would answer a question that nobody has asked.
 func (s *Service) getDeadLetters(w http.ResponseWriter, r *http.Request) {
-	state := r.URL.Query().Get("state")
-	if state != "resolved" && state != "discarded" {
-		state = "unresolved"
+	state := cmp.Or(r.URL.Query().Get("state"), "unresolved")
+	if !slices.Contains([]string{"unresolved", "resolved", "discarded"}, state) {
+		s.notFound(w, r)
+		return
 	}
 	data := struct {
 		State    string

@@ -200,3 +200,14 @@ func TestAForecastStandsApartFromWhatWaits(t *testing.T) {
 		}
 	}
 }
+
+// A list under a state that does not exist would be taken for that state's.
+func TestAPageOfAStateThatDoesNotExistIsMissing(t *testing.T) {
+	t.Parallel()
+	s := newPages(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a service was asked") }))
+	for _, path := range []string{"/operate/?state=foo", "/operate/desk?state=foo", "/operate/reconcile?window=foo"} {
+		if w := get(t, s, path, signedInAsAlice); w.Code != http.StatusNotFound {
+			t.Errorf("%s: got %d, want 404", path, w.Code)
+		}
+	}
+}

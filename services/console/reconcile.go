@@ -26,8 +26,11 @@ var windows = map[string]time.Duration{"15m": 15 * time.Minute, "1h": time.Hour,
 // somebody asks for it.
 func (s *Service) getReconcile(w http.ResponseWriter, r *http.Request) {
 	p := reconcilePage{Window: r.URL.Query().Get("window")}
-	if p.Window != "" {
+	if _, known := windows[p.Window]; known {
 		s.reconcile(r, &p)
+	} else if p.Window != "" {
+		s.notFound(w, r)
+		return
 	}
 	s.showReconcile(w, r, p)
 }
