@@ -91,11 +91,12 @@ const (
 // A Broker is one connection to NATS. It implements [messaging.Publisher] and
 // [messaging.Subscriber], reconnects for ever and is safe for concurrent use.
 type Broker struct {
-	cfg    Config
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	closed chan struct{} // when the connection is gone for good
-	wakers sync.WaitGroup
+	cfg     Config
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	replies *replies
+	closed  chan struct{} // when the connection is gone for good
+	wakers  sync.WaitGroup
 
 	mu        sync.Mutex
 	lost      chan struct{} // closed when the present TCP connection breaks
@@ -137,9 +138,8 @@ func Connect(ctx context.Context, cfg Config) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to nats as %s: %w", cfg.Name, withoutURL(err))
 	}
-	b.js, err = jetstream.New(b.nc,
-		jetstream.WithPublishAsyncTimeout(cfg.AttemptTimeout), // also frees what a caller gave up on
-		jetstream.WithPublishAsyncMaxPending(maxPendingAcks))
+	b.replies = newReplies(b.nc, cfg.Stream)
+	b.js, err = jetstream.New(b.nc)
 	if err != nil {
 		b.nc.Close()
 		return nil, fmt.Errorf("open jetstream: %w", err)
@@ -287,13 +287,19 @@ func (b *Broker) violationSince(start time.Time) error {
 
 var errBroken = errors.New("the connection broke before the answer")
 
+// connection returns a channel that is closed when the present TCP connection
+// breaks.
+func (b *Broker) connection() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lost
+}
+
 // whileConnected returns a context that also ends when the TCP connection
 // breaks, with errBroken as its cause: an answer that was on its way is then
 // lost, and waiting for the deadline would only delay the repetition.
 func (b *Broker) whileConnected(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	b.mu.Lock()
-	lost := b.lost
-	b.mu.Unlock()
+	lost := b.connection()
 	ctx, stop := context.WithTimeout(ctx, timeout)
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {

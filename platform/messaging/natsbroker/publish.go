@@ -34,7 +34,7 @@ const (
 // things make a batch fail although nothing is wrong: it holds an id that is
 // stored already, because an earlier attempt got through; or its answer is
 // lost. In both cases the same messages go once more under the same ids, each
-// for itself (see [call.sendInWaves]).
+// for itself (see [call.sendSingly]).
 func (b *Broker) Publish(ctx context.Context, messages []messaging.Message) []messaging.Receipt {
 	c := &call{b: b, messages: messages, receipts: make([]messaging.Receipt, len(messages)), stopped: map[string]int{}}
 	if !b.nc.IsConnected() {
@@ -117,7 +117,7 @@ func (b *Broker) check(m *messaging.Message) error {
 // send publishes one batch and, where that tells too little, its messages.
 func (c *call) send(ctx context.Context, batch []int) {
 	if c.b.cfg.Single || len(batch) < minBatchMessages {
-		c.sendInWaves(ctx, batch, nil)
+		c.sendSingly(ctx, batch, nil)
 		return
 	}
 	start := time.Now()
@@ -129,10 +129,10 @@ func (c *call) send(ctx context.Context, batch []int) {
 	case err == nil:
 		return
 	case errors.Is(err, messaging.ErrRefused): // nothing is stored; which message it was, each says for itself
-		c.sendInWaves(ctx, batch, nil)
+		c.sendSingly(ctx, batch, nil)
 		return
 	case errors.Is(err, messaging.ErrUnknownOutcome) && ctx.Err() == nil && c.b.nc.IsConnected():
-		c.sendInWaves(ctx, batch, err)
+		c.sendSingly(ctx, batch, err)
 		return
 	}
 	for _, i := range batch { // all the same: none is stored, or nobody knows of any
@@ -187,12 +187,25 @@ const maxHeaderBytes = 512
 // NATS; traceparent is lower case, because that is how W3C writes it.
 // https://www.w3.org/TR/trace-context/#header-name
 func (b *Broker) message(m *messaging.Message) *nats.Msg {
-	header := nats.Header{
-		jetstream.MsgIDHeader:          {m.ID.String()},
-		jetstream.ExpectedStreamHeader: {b.cfg.Stream}, // no other stream may answer for it
-	}
-	if m.Traced() {
-		header["traceparent"] = []string{m.TraceParent}
-	}
+	header := make(nats.Header, 6)
+	b.setHeader(header, m)
 	return &nats.Msg{Subject: m.Subject, Header: header, Data: m.Data}
+}
+
+// setHeader makes the header that of message m, whosever it was before.
+func (b *Broker) setHeader(header nats.Header, m *messaging.Message) {
+	set := func(name, value string) {
+		if values := header[name]; len(values) == 1 {
+			values[0] = value
+		} else {
+			header[name] = []string{value}
+		}
+	}
+	set(jetstream.MsgIDHeader, m.ID.String())
+	set(jetstream.ExpectedStreamHeader, b.cfg.Stream) // no other stream may answer for it
+	if m.Traced() {
+		set("traceparent", m.TraceParent)
+	} else {
+		delete(header, "traceparent")
+	}
 }
