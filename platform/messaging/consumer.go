@@ -129,7 +129,7 @@ func (h typedHandler[T]) apply(ctx context.Context, tx pgx.Tx, items []*item) er
 	for i, it := range items {
 		evs[i] = Event[T]{Meta: it.env.Meta, Data: it.data.(T), result: &it.result}
 	}
-	return h(ctx, tx, evs)
+	return ofHandler(tx, h(ctx, tx, evs))
 }
 
 // Run consumes until ctx is done; the group that is then in work is finished

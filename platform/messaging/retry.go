@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"orderpaid/platform/postgres"
 )
 
@@ -94,10 +96,24 @@ func (s schedule) next(made int, spent time.Duration, cause error) (delay time.D
 	return delay, made+1 < s.attempts && spent+delay <= s.budget
 }
 
+// ofHandler marks an error that a handler did not get from its transaction:
+// the server did not send it, and the connection is as good as before. Such an
+// error may look like one of the database's, the end of a text like a broken
+// connection, a call of another system like a lost one. Without the mark the
+// group would be repeated until the database is back, which is not away: for
+// ever, and with everything behind it.
+func ofHandler(tx pgx.Tx, err error) error {
+	if err == nil || postgres.Code(err) != "" || tx.Conn().IsClosed() {
+		return err
+	}
+	return &handlerError{err}
+}
+
 // judge is the only place where an error's kind is decided. It goes by marks
 // and SQLSTATE, never by the text of a message, which is translated and edited.
 func judge(err error) verdict {
 	var delayed *retryAfterError
+	var own *handlerError
 	switch {
 	case IsPermanent(err):
 		return permanent
@@ -120,6 +136,8 @@ func judge(err error) verdict {
 		return ordinary
 	case errors.Is(err, postgres.ErrUnknownOutcome):
 		return again
+	case errors.As(err, &own), errors.Is(err, pgx.ErrTxCommitRollback): // the latter: it got an error and went on
+		return ordinary
 	case errors.Is(err, context.DeadlineExceeded): // the handler's time was up
 		return ordinary
 	case postgres.Classify(err) == postgres.Transient:
@@ -142,6 +160,8 @@ func codeOf(err error) string {
 		return "sqlstate_" + postgres.Code(err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return "handler_timeout"
+	case errors.Is(err, pgx.ErrTxCommitRollback):
+		return "error_ignored"
 	}
 	return "handler_error"
 }
@@ -186,6 +206,11 @@ type retryAfterError struct {
 
 func (e *retryAfterError) Error() string { return e.err.Error() }
 func (e *retryAfterError) Unwrap() error { return e.err }
+
+type handlerError struct{ err error }
+
+func (e *handlerError) Error() string { return e.err.Error() }
+func (e *handlerError) Unwrap() error { return e.err }
 
 type codedError struct {
 	code string

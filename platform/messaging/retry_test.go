@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"orderpaid/platform/postgres"
 )
 
+// C62: among them, an error that a handler has ignored.
 func TestErrorsAreJudgedByWhatTheyAreAndNeverByTheirText(t *testing.T) {
 	t.Parallel()
 	sqlstate := func(code string) error {
@@ -47,6 +50,9 @@ func TestErrorsAreJudgedByWhatTheyAreAndNeverByTheirText(t *testing.T) {
 		{"the handler's time was up", fmt.Errorf("x: %w", context.DeadlineExceeded), ordinary, "handler_timeout"},
 		{"no connection in time", fmt.Errorf("%w: %w", postgres.ErrNotBegun, context.DeadlineExceeded), again, "handler_timeout"},
 		{"no partition for this month", fmt.Errorf("x: %w", ErrNoPartition), again, "handler_error"},
+		{"the end of a connection", fmt.Errorf("x: %w", io.ErrUnexpectedEOF), again, "handler_error"},
+		{"the end of a text that a handler reads", &handlerError{fmt.Errorf("x: %w", io.ErrUnexpectedEOF)}, ordinary, "handler_error"},
+		{"a commit after a statement that failed", fmt.Errorf("commit: %w", pgx.ErrTxCommitRollback), ordinary, "error_ignored"},
 		{"a panic", &panicError{value: 7}, ordinary, "panic"},
 	}
 	for _, c := range cases {

@@ -109,6 +109,7 @@ func TestErrorRaisedDuringCommitIsNoUnknownOutcome(t *testing.T) {
 	}
 }
 
+// C62: a statement failed and nobody looked: that is no commit.
 func TestSwallowedStatementErrorIsARollback(t *testing.T) {
 	t.Parallel()
 	pool := newPayments(t)
