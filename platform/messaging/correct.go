@@ -81,6 +81,9 @@ func correct(raw []byte) (Envelope, error) {
 	if err := json.Unmarshal(raw, &wire); err != nil {
 		return Envelope{}, err
 	}
+	if err := checkNames(raw); err != nil { // what is written below has each name once
+		return Envelope{}, err
+	}
 	env := wire.Envelope
 	var err error
 	if env.EventID, err = uuid.NewV7(); err != nil {

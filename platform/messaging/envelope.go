@@ -1,11 +1,13 @@
 package messaging
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -126,7 +128,8 @@ func (e Event[T]) Result(what string) {
 
 // decodeEnvelope reads an event as received. Every error it returns is
 // permanent and carries a code: the same bytes will never become readable.
-// Unknown fields are ignored, so that producers may add some.
+// Unknown fields are ignored, so that producers may add some; see [checkNames]
+// for the ones that are not.
 func decodeEnvelope(raw []byte) (Envelope, error) {
 	env, err := parseEnvelope(raw)
 	if err != nil {
@@ -152,6 +155,9 @@ func parseEnvelope(raw []byte) (Envelope, error) {
 	if err := json.Unmarshal(raw, &wire); err != nil {
 		return Envelope{}, Coded("bad_json", withoutValues(err))
 	}
+	if err := checkNames(raw); err != nil {
+		return Envelope{}, err // as if nothing could be read: which of the two would be recorded?
+	}
 	env := wire.Envelope
 	id, err := uuid.Parse(wire.EventID)
 	if err != nil || id.String() != wire.EventID {
@@ -159,6 +165,53 @@ func parseEnvelope(raw []byte) (Envelope, error) {
 	}
 	env.EventID = id
 	return env, env.check()
+}
+
+// envelopeFields are the names of an envelope's members.
+var envelopeFields = []string{"event_id", "event_type", "schema_version", "aggregate_type", "aggregate_id", "aggregate_version", "occurred_at",
+	"expires_at", "producer", "tenant", "correlation_id", "causation_id", "trace_parent", "data"}
+
+// checkNames refuses a document that two readers could take for two events: one
+// with a name twice, or with "EventId" or "Event_ID" in the place of event_id.
+// encoding/json takes both for the field and lets the last one win; a producer's
+// log, an auditor, or a consumer in another language goes by the first. What
+// stands in data is its contract's business. raw is well-formed.
+func checkNames(raw []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	_, _ = dec.Token() // the bracket
+	seen := map[string]bool{}
+	for dec.More() {
+		token, _ := dec.Token()
+		name, _ := token.(string)
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return Coded("bad_json", withoutValues(err))
+		}
+		field := fieldOf(name)
+		switch {
+		case field != "" && field != name:
+			return Coded("misspelt_field", fmt.Errorf("%s is written in other letters", field))
+		case seen[name] && field != "":
+			return Coded("duplicate_field", fmt.Errorf("%s stands twice", field))
+		case seen[name]: // its name is made up, and may be personal
+			return Coded("duplicate_field", errors.New("an unknown field stands twice"))
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// fieldOf returns the field that a name stands for, to a reader that minds
+// neither case nor underscores; or nothing. Case is folded as encoding/json does,
+// which takes the long s (U+017F) for an s.
+func fieldOf(name string) string {
+	bare := strings.ReplaceAll(name, "_", "")
+	for _, field := range envelopeFields {
+		if strings.EqualFold(bare, strings.ReplaceAll(field, "_", "")) {
+			return field
+		}
+	}
+	return ""
 }
 
 // withoutValues says what is wrong with a document and nothing of what it

@@ -3,6 +3,8 @@ package messaging
 import (
 	"bytes"
 	"errors"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +93,62 @@ func TestUnusableEventsArePermanentWithACodeThatSaysWhich(t *testing.T) {
 		if got := codeOf(err); got != c.code {
 			t.Errorf("%s: got code %s (%v), want %s", c.name, got, err, c.code)
 		}
+	}
+}
+
+// Two readers must not see two events: one takes the first of two fields and one
+// the last, one minds the case of a name and one does not.
+func TestAnEnvelopeThatTwoReadersCouldReadInTwoWaysIsUnusable(t *testing.T) {
+	t.Parallel()
+	good := string(envelopeWith("", ""))
+	with := func(members string) string { return strings.Replace(good, "{", "{"+members+",", 1) }
+	cases := []struct{ name, raw, code string }{
+		{"another id before it", with(`"event_id":"0197c9a2-6f10-7c3a-9b51-000000000000"`), "duplicate_field"},
+		{"the same id twice", with(`"event_id":"` + goodID + `"`), "duplicate_field"},
+		{"a name hidden behind an escape", with(`"event\u005fid":"` + goodID + `"`), "duplicate_field"},
+		{"data behind the data", strings.TrimSuffix(good, "}") + `,"data":{"order_id":"ord_2"}}`, "duplicate_field"},
+		{"an unknown field twice", with(`"colour":1,"colour":1`), "duplicate_field"},
+		{"many fields and one twice", with(`"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1,"j":1,"k":1,"l":1,"m":1,"n":1,"o":1,"p":1,"q":1,"a":1`), "duplicate_field"},
+		{"capitals beside the name", with(`"Event_ID":"` + goodID + `"`), "misspelt_field"},
+		{"camel case beside the name", with(`"EventId":"` + goodID + `"`), "misspelt_field"},
+		{"the name without underscore", with(`"eventid":"` + goodID + `"`), "misspelt_field"},
+		{"capitals in place of the name", strings.Replace(good, `"aggregate_id"`, `"Aggregate_Id"`, 1), "misspelt_field"},
+		{"a long s", with(`"ſchema_version":2`), "misspelt_field"},
+		{"a field that the event does not have", with(`"Expires_at":"2026-10-03T10:00:00Z"`), "misspelt_field"},
+	}
+	for _, c := range cases {
+		if _, ok := scanEnvelope([]byte(c.raw)); ok {
+			t.Errorf("%s: it is scanned", c.name)
+		}
+		env, err := decodeEnvelope([]byte(c.raw))
+		if !IsPermanent(err) || codeOf(err) != c.code || env.AggregateID != "" {
+			t.Errorf("%s: got %+v, %v, want nothing read and a permanent error with code %s", c.name, env, err, c.code)
+		}
+	}
+	if _, err := correct([]byte(with(`"aggregate_version":3`))); codeOf(err) != "duplicate_field" {
+		t.Errorf("as a correction: got %v, want duplicate_field", err)
+	}
+	for _, others := range []string{`"colour":1,"Colour":2`, `"event":1`, `"id":1`} {
+		if _, err := decodeEnvelope([]byte(with(others))); err != nil {
+			t.Errorf("with %s: got %v, want it read", others, err)
+		}
+	}
+}
+
+// A field that is missing in the list would not be looked after.
+func TestTheNamesOfAnEnvelopeAreThoseOfItsFields(t *testing.T) {
+	t.Parallel()
+	var got []string
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[Envelope]()) {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" {
+			got = append(got, name)
+		}
+	}
+	want := slices.Clone(envelopeFields)
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("got fields %v, want %v", got, want)
 	}
 }
 

@@ -52,24 +52,26 @@ func TestWhatIsWrittenInAnotherWayIsLeftToTheParser(t *testing.T) {
 		t.Fatalf("the envelope is not written as this test changes it: %s", raw)
 	}
 	for name, other := range map[string]string{
-		"an escape":             strings.Replace(raw, `"thing-1"`, `"thing\u002d1"`, 1),
-		"a name in capitals":    strings.Replace(raw, `"aggregate_id"`, `"Aggregate_ID"`, 1),
-		"a field twice":         strings.Replace(raw, "{", `{"aggregate_id":"thing-2",`, 1),
-		"null":                  strings.Replace(raw, `"thing-1"`, "null", 1),
-		"a number in quotes":    strings.Replace(raw, `"aggregate_version":3`, `"aggregate_version":"3"`, 1),
-		"a fraction":            strings.Replace(raw, `"aggregate_version":3`, `"aggregate_version":3.0`, 1),
-		"a number too large":    strings.Replace(raw, `"aggregate_version":3`, `"aggregate_version":9223372036854775808`, 1),
-		"a wrong unknown value": strings.Replace(raw, "{", `{"added_later":[1 2],`, 1),
-		"more behind it":        raw + "{}",
-		"an end too early":      raw[:len(raw)-1],
-		"a comma too many":      raw[:len(raw)-1] + ",}",
-		"no comma":              strings.Replace(raw, `,"aggregate_id"`, ` "aggregate_id"`, 1),
-		"a control character":   strings.Replace(raw, "thing-1", "thing\t1", 1),
-		"a date that is none":   strings.Replace(raw, `"occurred_at":"2`, `"occurred_at":"x`, 1),
-		"data that is a list":   strings.Replace(raw, `"data":{`, `"data":[{`, 1),
-		"nothing":               "",
-		"a text":                `"event_id"`,
-		"an empty object":       "{}",
+		"an escape":                     strings.Replace(raw, `"thing-1"`, `"thing\u002d1"`, 1),
+		"a name in capitals":            strings.Replace(raw, `"aggregate_id"`, `"Aggregate_ID"`, 1),
+		"a field twice":                 strings.Replace(raw, "{", `{"aggregate_id":"thing-2",`, 1),
+		"null":                          strings.Replace(raw, `"thing-1"`, "null", 1),
+		"a number in quotes":            strings.Replace(raw, `"aggregate_version":3`, `"aggregate_version":"3"`, 1),
+		"a fraction":                    strings.Replace(raw, `"aggregate_version":3`, `"aggregate_version":3.0`, 1),
+		"a number too large":            strings.Replace(raw, `"aggregate_version":3`, `"aggregate_version":9223372036854775808`, 1),
+		"an unknown field twice":        strings.Replace(raw, "{", `{"added_later":1,"x":2,"added_later":1,`, 1),
+		"a name without its underscore": strings.Replace(raw, "{", `{"eventid":1,`, 1),
+		"a wrong unknown value":         strings.Replace(raw, "{", `{"added_later":[1 2],`, 1),
+		"more behind it":                raw + "{}",
+		"an end too early":              raw[:len(raw)-1],
+		"a comma too many":              raw[:len(raw)-1] + ",}",
+		"no comma":                      strings.Replace(raw, `,"aggregate_id"`, ` "aggregate_id"`, 1),
+		"a control character":           strings.Replace(raw, "thing-1", "thing\t1", 1),
+		"a date that is none":           strings.Replace(raw, `"occurred_at":"2`, `"occurred_at":"x`, 1),
+		"data that is a list":           strings.Replace(raw, `"data":{`, `"data":[{`, 1),
+		"nothing":                       "",
+		"a text":                        `"event_id"`,
+		"an empty object":               "{}",
 	} {
 		if _, ok := messaging.ScanEnvelope([]byte(other)); ok {
 			t.Errorf("%s is scanned: %s", name, other)
@@ -82,5 +84,7 @@ func FuzzAnEnvelopeThatIsScannedIsWhatTheParserMakesOfIt(f *testing.F) {
 	f.Add([]byte(raw))
 	f.Add([]byte(strings.Replace(raw, "{", `{"expires_at":"2026-01-02T03:04:05+08:00","added":{"x":[true]},`, 1)))
 	f.Add([]byte(strings.Replace(raw, `"data":{`, `"data":{"a":"\\\"}",`, 1)))
+	f.Add([]byte(strings.Replace(raw, "{", `{"added":1,"added":2,`, 1)))
+	f.Add([]byte(strings.Replace(raw, "{", `{"eventid":1,`, 1)))
 	f.Fuzz(func(t *testing.T, raw []byte) { scanned(t, raw) })
 }
