@@ -92,12 +92,13 @@ type unusable struct {
 func (c *Consumer) open(deliveries []Delivery) openedGroup {
 	g := openedGroup{deliveries: len(deliveries), items: make([]*item, 0, len(deliveries))}
 	byID := make(map[uuid.UUID]*item, len(deliveries))
+	since := time.UnixMicro(c.place.since.Load())
 	for _, d := range deliveries {
 		if d.Attempt() > 1 {
 			g.redelivered++
 		}
 		it, env, err := c.openOne(d)
-		if err == nil && it.replay == "" && c.forgotten(it) {
+		if err == nil && it.replay == "" && c.forgotten(env.EventID, since) {
 			err = Permanent(Coded("too_old", ErrTooOld))
 		}
 		if err != nil {
@@ -114,12 +115,13 @@ func (c *Consumer) open(deliveries []Delivery) openedGroup {
 	return g
 }
 
-// forgotten reports whether an event is so old that the inbox would no longer
-// know of it. It may have had its effect: a person must say, by a retry, that
-// it has not. Where versions are counted, they tell.
-func (c *Consumer) forgotten(it *item) bool {
-	made, known := madeAt(it.env.EventID)
-	return !c.everyVersion && known && made.UnixMicro() < c.place.since.Load()
+// forgotten reports whether an event is so old that an inbox which remembers
+// since then would no longer know of it. It would look new and may have had its
+// effect: a person must say, by a retry, that it has not. Where versions are
+// counted, they tell.
+func (c *Consumer) forgotten(id uuid.UUID, since time.Time) bool {
+	made, known := madeAt(id)
+	return !c.everyVersion && known && made.Before(since)
 }
 
 // openOne decodes one delivery. Every error is permanent; so is a panic of a

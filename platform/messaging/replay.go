@@ -311,7 +311,7 @@ func (c *Consumer) replayItems(ctx context.Context, id uuid.UUID, items []replay
 			skipped[i] = ptr(expectUnusable)
 		case c.cfg.ExternalEffects && !may.external && it.Expected != expectApplied:
 			skipped[i] = ptr("external_not_allowed")
-		case c.forgottenSince(it.EventID, may.since): // it was planned while the inbox still knew of it
+		case c.forgotten(it.EventID, may.since): // it was planned while the inbox still knew of it
 			skipped[i] = ptr("too_old")
 		default:
 			events = append(events, &storedDelivery{from: &storedFailure{Stream: "replay"}, data: raw, replay: id.String()})
@@ -328,13 +328,6 @@ func (c *Consumer) replayItems(ctx context.Context, id uuid.UUID, items []replay
 }
 
 func ptr(s string) *string { return &s }
-
-// forgottenSince reports whether an event would look new although it may have
-// had its effect. Where versions are counted, they tell.
-func (c *Consumer) forgottenSince(id uuid.UUID, since time.Time) bool {
-	made, known := madeAt(id)
-	return !c.everyVersion && known && made.Before(since)
-}
 
 // sqlFinishReplay compares what was expected with what is there now.
 const sqlFinishReplay = `
