@@ -167,7 +167,8 @@ func (b *Broker) options(ctx context.Context) []nats.Option {
 		nats.CustomInboxPrefix("_INBOX_" + b.cfg.Name),
 		nats.Timeout(timeout),
 		nats.RetryOnFailedConnect(true),
-		nats.MaxReconnects(-1), // by default the client gives up for ever after two minutes
+		nats.MaxReconnects(-1),      // by default the client gives up for ever after two minutes
+		nats.IgnoreAuthErrorAbort(), // and when it is refused twice: a server that knows nobody for a moment would end every service
 		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(250*time.Millisecond, 250*time.Millisecond),
 		nats.ReconnectBufSize(-1), // nothing is kept to surface later, under a lease that has ended
@@ -183,14 +184,14 @@ func (b *Broker) options(ctx context.Context) []nats.Option {
 }
 
 // Ready makes a round trip to the server. It fails while the connection is
-// down, and from the moment it is closed for good, which only refused
-// credentials or Close can cause: the process should then end.
+// down, and says so if that is because the server refuses the credentials:
+// they may be right again in a moment, or never.
 func (b *Broker) Ready(ctx context.Context) error {
 	if b.nc.IsClosed() {
 		return unavailable(fmt.Errorf("closed for good, last error: %v", b.nc.LastError()))
 	}
 	if !b.nc.IsConnected() {
-		return unavailable(errNotConnected)
+		return unavailable(errors.Join(errNotConnected, b.nc.LastError()))
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.AttemptTimeout)
 	defer cancel()

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/natsbroker"
@@ -55,18 +57,51 @@ func TestCloseReturnsWhileTheServerIsAway(t *testing.T) {
 	}
 }
 
-func TestRefusedCredentialsCloseTheConnectionForGood(t *testing.T) {
+func TestRefusedCredentialsAreNamedAndNotShown(t *testing.T) {
 	t.Parallel()
 	s := natstest.New(t, func(o *server.Options) { o.Username, o.Password = "shop", "secret" })
 	b := connect(t, strings.Replace(s.URL(), "nats://", "nats://shop:wrong-password@", 1), natsbroker.Config{})
 	var err error
-	poll(t, "the connection is given up", func() bool {
+	poll(t, "the refusal is told", func() bool {
 		err = b.Ready(t.Context())
-		return err != nil && strings.Contains(err.Error(), "for good")
+		return errors.Is(err, nats.ErrAuthorization)
 	})
 	if !errors.Is(err, messaging.ErrUnavailable) || strings.Contains(err.Error(), "wrong-password") {
 		t.Errorf("got %v, want %v without the credentials", err, messaging.ErrUnavailable)
 	}
+}
+
+// C63: a server that knows nobody for a while, because its users are being
+// changed, ends no service: they ask until they are known again.
+func TestAServiceThatIsRefusedForAWhileGoesOnAfterwards(t *testing.T) {
+	t.Parallel()
+	users := new(usersInChange)
+	s := natstest.New(t, func(o *server.Options) { o.CustomClientAuthentication = users })
+	ensure(t, s, natsbroker.Topology{})
+	b := connect(t, s.URL(), natsbroker.Config{})
+	source := subscribe(t, b)
+	users.gone.Store(true)
+	s.Restart(t)
+	poll(t, "it is refused again and again", func() bool { return users.refused.Load() >= 5 })
+	users.gone.Store(false)
+	awaitReady(t, b)
+	list := messages(3, 3)
+	publishAll(t, b, list)
+	fetchAll(t, source, len(list))
+}
+
+// usersInChange lets nobody in while they are gone.
+type usersInChange struct {
+	gone    atomic.Bool
+	refused atomic.Int64
+}
+
+func (u *usersInChange) Check(server.ClientAuthentication) bool {
+	if u.gone.Load() {
+		u.refused.Add(1)
+		return false
+	}
+	return true
 }
 
 func TestABadConfigurationFailsAtTheStart(t *testing.T) {
