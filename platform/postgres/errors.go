@@ -54,6 +54,9 @@ func Classify(err error) Class {
 	}
 }
 
+// readOnly is the SQLSTATE read_only_sql_transaction.
+const readOnly = "25006"
+
 // classifyCode judges a SQLSTATE.
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 func classifyCode(code string) Class {
@@ -65,7 +68,7 @@ func classifyCode(code string) Class {
 		"57014",                   // query_canceled: statement_timeout
 		"57P01", "57P02", "57P03", // the server is stopping, crashed, or still starting
 		"57P05", "25P03", "25P04", // the session idled, or its transaction took too long
-		"25006": // read_only_sql_transaction: still connected to a former primary
+		readOnly: // still connected to a former primary
 		return Transient
 	}
 	switch code[:2] {

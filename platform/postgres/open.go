@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exaring/otelpgx"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/attribute"
 )
@@ -70,6 +71,7 @@ func Open(ctx context.Context, dsn string, cfg Config) (*pgxpool.Pool, error) {
 	pc.HealthCheckPeriod = idleTime / 2
 	pc.PingTimeout = pingTimeout
 	pc.AfterConnect = RegisterTypes
+	pc.ConnConfig.OnPgError = endUseless(pc.ConnConfig.OnPgError)
 	// Parameters of queries are personal data; the tracer leaves them out
 	// unless told otherwise.
 	pc.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithDisableAcquireTracer())
@@ -97,6 +99,17 @@ func Open(ctx context.Context, dsn string, cfg Config) (*pgxpool.Pool, error) {
 		return nil, fmt.Errorf("measure pool of database %s: %w", pc.ConnConfig.Database, err)
 	}
 	return pool, nil
+}
+
+// endUseless closes a session that can read and not write any more, beside those
+// that pgx closes. Its server was the primary and is none now, which a ping does
+// not find out: the pool would hand the session out again, for every write to
+// fail, until its lifetime is over. A new one asks the address who is the
+// primary.
+func endUseless(known pgconn.PgErrorHandler) pgconn.PgErrorHandler {
+	return func(conn *pgconn.PgConn, err *pgconn.PgError) (keep bool) {
+		return err.Code != readOnly && known(conn, err)
+	}
 }
 
 // setSession writes the parameters that each new session starts with.

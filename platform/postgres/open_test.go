@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"orderpaid/platform/pgtest"
 	"orderpaid/platform/postgres"
 )
@@ -59,6 +61,33 @@ func TestSlowStatementEndsWithATransientError(t *testing.T) {
 	_, err = pool.Exec(t.Context(), `SELECT pg_sleep(60)`)
 	if postgres.Code(err) != "57014" || postgres.Classify(err) != postgres.Transient {
 		t.Errorf("got %v, want a transient 57014", err)
+	}
+}
+
+// C64: the server of a pool's sessions has become a standby and still answers.
+// The first write finds that out, and the second goes to the primary.
+func TestASessionThatCanOnlyReadIsNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.New(t, "messaging").Config().ConnString()
+	pool, err := postgres.Open(t.Context(), dsn, postgres.Config{MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	write := func() error {
+		return postgres.InTx(t.Context(), pool, func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), `CREATE TABLE written ()`)
+			return err
+		})
+	}
+	if _, err := pool.Exec(t.Context(), `SET default_transaction_read_only = on`); err != nil { // as on a standby
+		t.Fatal(err)
+	}
+	if err := write(); postgres.Code(err) != "25006" || postgres.Classify(err) != postgres.Transient {
+		t.Errorf("got %v, want a transient 25006", err)
+	}
+	if err := write(); err != nil {
+		t.Errorf("the second time: got %v, want another session", err)
 	}
 }
 
