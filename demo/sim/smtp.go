@@ -14,6 +14,7 @@ import (
 	"net/mail"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -144,7 +145,11 @@ func (s *session) Reset()        { s.from, s.to = "", nil }
 func (s *session) Logout() error { return nil }
 
 func refusal(f Fault) error {
-	return &smtp.SMTPError{Code: f.Code, EnhancedCode: smtp.EnhancedCode{f.Code / 100, 0, 0}, Message: "refused on request"}
+	var status smtp.EnhancedCode
+	for i, part := range strings.Split(f.Status, ".") {
+		status[i], _ = strconv.Atoi(part) // the fault was refused if these were no three numbers
+	}
+	return &smtp.SMTPError{Code: f.Code, EnhancedCode: status, Message: "refused on request"}
 }
 
 // orderID is what the shop's order ids look like wherever a customer sees them.

@@ -48,6 +48,20 @@ func TestAServerThatRefusesTheSenderIsAnOutage(t *testing.T) {
 	}
 }
 
+// C65: the quota of the day is used up, and the server calls that permanent.
+func TestAQuotaThatIsUsedUpPutsMailsOffAndFailsNone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.server.setFaults(t, sim.Fault{Kind: "refuse", Stage: "recipient", Code: 550, Status: "5.4.5", Times: 3})
+	f.startSending(t, quick(1, 0)) // nothing to spare
+	f.deliver(t, paid(t, newOrder(), "u1"), paid(t, newOrder(), "u2"))
+	for _, user := range []string{"u1", "u2"} {
+		if got := f.requireState(t, user, Sent); got.Attempts != 0 {
+			t.Errorf("got %+v, want no attempt that counts", got)
+		}
+	}
+}
+
 func TestAMailWhoseSenderDiedCountsAsUnanswered(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -179,6 +179,8 @@ func judge(err error, delivered bool) (r Result, reusable bool) {
 		// It is the sender who is refused: us. All mails would fail for what a
 		// person has to mend in the configuration.
 		r.Outcome, r.Err = Unavailable, errors.New("the mail server refuses the sender with "+r.Reply)
+	case code >= 500 && aboutUs(code, failure.EnhancedStatusCode()):
+		r.Outcome, r.Err = Unavailable, errors.New("the mail server refuses us with "+r.Reply)
 	case code >= 500:
 		r.Outcome = Rejected
 	case code == 0 && failure.Reason == mail.ErrSMTPDataClose:
@@ -187,6 +189,28 @@ func judge(err error, delivered bool) (r Result, reusable bool) {
 		r.Outcome = Deferred
 	}
 	return r, code > 0 && code != 421
+}
+
+// aboutUs reports whether a refusal is of whoever sends, or of any mail at all:
+// we have not signed in, have used up our quota of the day, or the server is not
+// to take mails. Servers say so where they like, also to a recipient. It is
+// called permanent and passes all the same, with the hour or with a person who
+// mends it; a day of mails must not have failed for good by then.
+//
+// Codes that servers give to spam and to unknown recipients as well, such as
+// 5.7.1, are left to the mail.
+func aboutUs(code int, enhanced string) bool {
+	switch code {
+	case 530, 534, 535, 538: // authentication or TLS is required, or failed (RFC 4954, RFC 3207)
+		return true
+	}
+	switch enhanced { // RFC 3463
+	case "5.3.1", "5.3.2", "5.3.5", // the system is full, not accepting mails, wrongly configured
+		"5.4.5", // congestion; a quota that is used up, too
+		"5.7.8": // credentials are wrong (RFC 4954)
+		return true
+	}
+	return false
 }
 
 func (m *Mailer) dial(ctx context.Context) (*connection, error) {

@@ -30,6 +30,8 @@ func testMail(t *testing.T) *mail.Msg {
 	return msg
 }
 
+// C65: what is about us or about any mail is not the mail's end, however
+// permanent the server calls it.
 func TestTheMailerSaysWhatIsKnownAboutAMail(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -39,6 +41,12 @@ func TestTheMailerSaysWhatIsKnownAboutAMail(t *testing.T) {
 	}{
 		"sender refused for now":         {sim.Fault{Kind: "refuse", Stage: "sender", Code: 451}, Deferred, "451 4.0.0"},
 		"sender refused for good":        {sim.Fault{Kind: "refuse", Stage: "sender", Code: 530}, Unavailable, "530 5.0.0"},
+		"quota of the day used up":       {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 550, Status: "5.4.5"}, Unavailable, "550 5.4.5"},
+		"quota told after the mail":      {sim.Fault{Kind: "refuse", Code: 550, Status: "5.4.5"}, Unavailable, "550 5.4.5"},
+		"we have not signed in":          {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 530, Status: "5.7.0"}, Unavailable, "530 5.7.0"},
+		"server takes no mails":          {sim.Fault{Kind: "refuse", Code: 554, Status: "5.3.2"}, Unavailable, "554 5.3.2"},
+		"mail is too big":                {sim.Fault{Kind: "refuse", Code: 552, Status: "5.3.4"}, Rejected, "552 5.3.4"},
+		"mail is taken for spam":         {sim.Fault{Kind: "refuse", Code: 554, Status: "5.7.1"}, Rejected, "554 5.7.1"},
 		"recipient refused for now":      {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 450}, Deferred, "450 4.0.0"},
 		"recipient refused for good":     {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 550}, Rejected, "550 5.0.0"},
 		"mail refused for now":           {sim.Fault{Kind: "refuse", Code: 452}, Deferred, "452 4.0.0"},
