@@ -215,27 +215,6 @@ func (c *Consumer) copyItems(ctx context.Context, tx pgx.Tx, id uuid.UUID, rows 
 
 func replayTarget(id uuid.UUID) string { return "replay " + id.String() }
 
-// replayLoop works on running replays of this consumer until ctx is done.
-func (c *Consumer) replayLoop(ctx context.Context) {
-	for failures := 0; ctx.Err() == nil; {
-		pause, err := c.replaySome(ctx)
-		if err != nil && ctx.Err() == nil {
-			c.cfg.Logger.Warn("a replay is held up", "code", codeOf(err), "error", detailOf(err))
-			pause = backoff(failures, time.Second, 30*time.Second)
-			failures++
-		} else {
-			failures = 0
-		}
-		wait(ctx, pause)
-	}
-}
-
-// sqlRunning asks for the horizon with every chunk: a replay may go on for days,
-// and retention with it.
-const sqlRunning = `
-SELECT replay_id, allow_external, per_second, (SELECT greatest(inbox_since, 'epoch') FROM message_horizon) AS since FROM message_replay
- WHERE consumer = $1 AND state = 'running' ORDER BY started_at LIMIT 1`
-
 const sqlOpenItems = `
 SELECT position, event_id, expected, payload, sealed_by FROM message_replay_item
  WHERE replay_id = $1 AND done_at IS NULL ORDER BY position LIMIT $2`
@@ -248,20 +227,9 @@ type replayItem struct {
 	SealedBy *string
 }
 
-// replaySome applies the next items of the oldest running replay, and says how
-// long to pause so that its rate is kept.
-func (c *Consumer) replaySome(ctx context.Context) (pause time.Duration, err error) {
-	var id uuid.UUID
-	var perSecond int
-	var may replayLimits
-	err = c.pool.QueryRow(ctx, sqlRunning, c.name).Scan(&id, &may.external, &perSecond, &may.since)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return time.Second, nil
-	} else if err != nil {
-		return 0, err
-	}
-	started, size := time.Now(), min(perSecond, 100)
-	rows, err := c.pool.Query(ctx, sqlOpenItems, id, size)
+// replayChunk applies the next items of a replay, and says how many there were.
+func (c *Consumer) replayChunk(ctx context.Context, r runningReplay) (int, error) {
+	rows, err := c.pool.Query(ctx, sqlOpenItems, r.ID, min(r.PerSecond, 100))
 	if err != nil {
 		return 0, err
 	}
@@ -270,12 +238,9 @@ func (c *Consumer) replaySome(ctx context.Context) (pause time.Duration, err err
 		return 0, err
 	}
 	if len(items) == 0 {
-		return 0, c.finishReplay(ctx, id)
+		return 0, c.finishReplay(ctx, r.ID)
 	}
-	if err := c.replayItems(ctx, id, items, may); err != nil {
-		return 0, err
-	}
-	return time.Duration(len(items))*time.Second/time.Duration(perSecond) - time.Since(started), nil
+	return len(items), c.replayItems(ctx, r, items)
 }
 
 // sqlItemsDone takes each item's result from where it is recorded: applied
@@ -289,16 +254,10 @@ UPDATE message_replay_item r SET done_at = clock_timestamp(), result = coalesce(
   FROM unnest($3::integer[], $4::text[]) AS d(position, skipped)
  WHERE r.replay_id = $1 AND r.position = d.position AND r.done_at IS NULL`
 
-// replayLimits is what a replay must not apply, whatever was planned.
-type replayLimits struct {
-	external bool      // what leads outside the database is allowed
-	since    time.Time // how far back the inbox remembers
-}
-
 // replayItems applies a chunk and then records it as done. A crash in between
 // applies it again, which the inbox absorbs; so does a consumer that takes no
 // events for a while, in which the chunk stays open.
-func (c *Consumer) replayItems(ctx context.Context, id uuid.UUID, items []replayItem, may replayLimits) error {
+func (c *Consumer) replayItems(ctx context.Context, r runningReplay, items []replayItem) error {
 	var events []*storedDelivery
 	positions, skipped := make([]int, len(items)), make([]*string, len(items))
 	for i, it := range items {
@@ -309,19 +268,19 @@ func (c *Consumer) replayItems(ctx context.Context, id uuid.UUID, items []replay
 			skipped[i] = ptr("cannot_be_opened")
 		case it.Expected == expectUnusable:
 			skipped[i] = ptr(expectUnusable)
-		case c.cfg.ExternalEffects && !may.external && it.Expected != expectApplied:
+		case c.cfg.ExternalEffects && !r.AllowExternal && it.Expected != expectApplied:
 			skipped[i] = ptr("external_not_allowed")
-		case c.forgotten(it.EventID, may.since): // it was planned while the inbox still knew of it
+		case c.forgotten(it.EventID, r.Since): // it was planned while the inbox still knew of it
 			skipped[i] = ptr("too_old")
 		default:
-			events = append(events, &storedDelivery{from: &storedFailure{Stream: "replay"}, data: raw, replay: id.String()})
+			events = append(events, &storedDelivery{from: &storedFailure{Stream: "replay"}, data: raw, replay: r.ID.String()})
 		}
 	}
 	if err := c.applyStored(ctx, events); err != nil {
 		return err
 	}
 	faults.Hit("replay.after_apply_before_done")
-	if _, err := c.pool.Exec(ctx, sqlItemsDone, id, c.name, positions, skipped); err != nil {
+	if _, err := c.pool.Exec(ctx, sqlItemsDone, r.ID, c.name, positions, skipped); err != nil {
 		return fmt.Errorf("record %d replayed events: %w", len(items), err)
 	}
 	return nil
