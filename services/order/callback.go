@@ -79,7 +79,7 @@ func (s *Service) ApplyCallback(ctx context.Context, cb Callback) (out Outcome, 
 		case err != nil:
 			return err
 		case known != nil && !same:
-			out, err = keep(ctx, tx, cb, refuse(ReasonCallbackReused, "callback %s was received before with another body", cb.ID), at)
+			out, err = keep(ctx, tx, cb, refuse(ReasonCallbackReused, "callback %s was received before and said something else", cb.ID), at)
 			return err
 		case known != nil && known.Result != ResultHeld: // what was held may have been applied since
 			out = *known

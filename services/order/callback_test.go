@@ -242,6 +242,26 @@ func TestCallbackIDThatIsUsedAgainIsNotBelieved(t *testing.T) {
 	}
 }
 
+// C66: the provider writes a callback anew for each attempt, with another time,
+// in another order and with a counter that it did not have.
+func TestRepetitionThatIsWrittenAnewGetsTheFirstAnswer(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	o := s.placed(t)
+	say := func(at, more string) string {
+		return fmt.Sprintf(`{%s "data": {"payment_id": "pay_1", "currency": "CNY", "amount": 49900, "order_id": %q}, "timestamp": %q, "type": "payment.succeeded"}`, more, o.OrderID, at)
+	}
+	for i, body := range []string{say("2026-11-30T08:00:00Z", ""), say("2026-11-30T08:00:07Z", `"pending_webhooks": 2,`), say("2026-11-30T08:00:31Z", `"attempt": 3,`)} {
+		if r := s.callback(t, "msg_1", body); r.result() != applied() || !status(r, 200) {
+			t.Errorf("attempt %d: got %s, want 200 applied", i+1, r)
+		}
+	}
+	if got := s.exceptions(t); len(got) != 0 {
+		t.Errorf("got %+v, want nothing for a person", got)
+	}
+	messagingtest.RequireStaged[OrderPaid](t, s.pool)
+}
+
 func TestFailedPaymentIsPartOfTheHistory(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

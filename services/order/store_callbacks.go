@@ -16,12 +16,13 @@ ON CONFLICT (callback_id) DO NOTHING`
 
 // sqlCallback compares with the hash once retention has erased the body.
 const sqlCallback = `
-SELECT CASE WHEN body_sha256 IS NULL THEN body = $2 ELSE body_sha256 = sha256($2::bytea) END, result, reason
+SELECT CASE WHEN body_sha256 IS NULL THEN body = $2 ELSE body_sha256 = sha256($2::bytea) END, body, result, reason
   FROM payment_callback WHERE callback_id = $1`
 
 // recordCallback keeps a callback as it was received. If its id is known it
-// returns what was made of the first one, and whether this one is the same;
-// while a twin is still in its transaction, it waits for that to end.
+// returns what was made of the first one, and whether this one says the same;
+// while a twin is still in its transaction, it waits for that to end. Once the
+// first body has been erased, only the same bytes say the same.
 func recordCallback(ctx context.Context, tx pgx.Tx, cb Callback, at time.Time) (known *Outcome, same bool, err error) {
 	tag, err := tx.Exec(ctx, sqlRecordCallback, pgx.StrictNamedArgs{
 		"callback_id": cb.ID, "order_id": cb.OrderID, "body": cb.Body, "received_at": at,
@@ -33,10 +34,11 @@ func recordCallback(ctx context.Context, tx pgx.Tx, cb Callback, at time.Time) (
 		return nil, false, nil
 	}
 	known = new(Outcome)
-	if err := tx.QueryRow(ctx, sqlCallback, cb.ID, cb.Body).Scan(&same, &known.Result, &known.Reason); err != nil {
+	var first []byte
+	if err := tx.QueryRow(ctx, sqlCallback, cb.ID, cb.Body).Scan(&same, &first, &known.Result, &known.Reason); err != nil {
 		return nil, false, fmt.Errorf("read recorded callback: %w", err)
 	}
-	return known, same, nil
+	return known, same || cb.repeats(first), nil
 }
 
 const sqlSettleCallback = `

@@ -1,6 +1,7 @@
 package order
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -190,6 +191,15 @@ func readField(object map[string]json.RawMessage, name string, into any) error {
 		return &httpserver.Error{Status: answer.Status, Code: answer.Code, Detail: fmt.Sprintf("%q: %s", name, answer.Detail)}
 	}
 	return nil
+}
+
+// repeats reports whether the first body under the callback's id says the same
+// as the callback. Providers write a callback anew for each attempt: with a time
+// or a counter that has moved, a new field, or the members in another order.
+func (cb *Callback) repeats(firstBody []byte) bool {
+	first, err := parseCallback(cb.ID, firstBody)
+	return err == nil && first.Type == cb.Type && first.OrderID == cb.OrderID && first.PaymentID == cb.PaymentID &&
+		first.RefundID == cb.RefundID && first.Amount == cb.Amount && bytes.Equal(first.Said, cb.Said)
 }
 
 // check refuses values that could not even be kept for a person.
