@@ -41,6 +41,8 @@ func Classify(err error) Class {
 		// Whatever the reason (down, starting, full, a password just being
 		// rotated), no statement was run and no data is at fault.
 		return Transient
+	case stalePlan(err):
+		return Transient
 	case Code(err) != "":
 		return classifyCode(Code(err))
 	case errors.Is(err, pgx.ErrTxCommitRollback):
@@ -76,6 +78,16 @@ func classifyCode(code string) Class {
 		return Transient
 	}
 	return Permanent
+}
+
+// stalePlan reports whether a migration has changed what a prepared statement
+// returns, under a session that had prepared it before. pgx forgets the statement
+// then, and prepares it anew the next time. The SQLSTATE is that of everything
+// that is not supported, so the place in the server's source tells; the message
+// would be translated.
+func stalePlan(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == "0A000" && pgErr.Routine == "RevalidateCachedQuery"
 }
 
 // connectionLost reports whether the error is about the way to the server.

@@ -50,6 +50,45 @@ func TestErrorsAreClassifiedBySQLSTATE(t *testing.T) {
 	}
 }
 
+// C67: a column gets another type while a service runs. The session that had
+// prepared a statement on it fails once, with an error that may be repeated.
+func TestStatementThatAMigrationHasOvertakenMayBeRepeated(t *testing.T) {
+	t.Parallel()
+	owner := pgtest.New(t, "messaging")
+	exec := func(sql string) {
+		if _, err := owner.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(`CREATE TABLE product (stock integer)`)
+	exec(`INSERT INTO product VALUES (7)`)
+	pool, err := postgres.Open(t.Context(), owner.Config().ConnString(), postgres.Config{MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	stock := func() (n int64, err error) {
+		err = postgres.InTx(t.Context(), pool, func(tx pgx.Tx) error {
+			return tx.QueryRow(t.Context(), `SELECT stock FROM product`).Scan(&n)
+		})
+		return n, err
+	}
+	if n, err := stock(); n != 7 || err != nil {
+		t.Fatalf("got %d, %v, want 7", n, err)
+	}
+	exec(`ALTER TABLE product ALTER stock TYPE bigint`)
+	if _, err := stock(); postgres.Code(err) != "0A000" || postgres.Classify(err) != postgres.Transient {
+		t.Errorf("after the migration: got %v, want a transient 0A000", err)
+	}
+	if n, err := stock(); n != 7 || err != nil {
+		t.Errorf("the second time: got %d, %v, want 7", n, err)
+	}
+	_, err = pool.Exec(t.Context(), `SELECT count(*) FROM product FOR UPDATE`)
+	if postgres.Code(err) != "0A000" || postgres.Classify(err) != postgres.Permanent {
+		t.Errorf("what is not supported: got %v, want a permanent 0A000", err)
+	}
+}
+
 func TestErrorsWithoutSQLSTATEAreClassified(t *testing.T) {
 	t.Parallel()
 	_, refused := pgx.Connect(t.Context(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable")
