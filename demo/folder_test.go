@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"orderpaid/platform/porttest"
 )
 
 func TestASecondDemoInTheSameFolderIsToldOfTheFirst(t *testing.T) {
@@ -34,7 +36,7 @@ func TestASecondDemoInTheSameFolderIsToldOfTheFirst(t *testing.T) {
 
 func TestAPortThatIsTakenIsToldWithTheOneInstead(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", porttest.Free(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +44,7 @@ func TestAPortThatIsTakenIsToldWithTheOneInstead(t *testing.T) {
 	taken := l.Addr().(*net.TCPAddr).Port
 	for _, anyPorts := range []bool{false, true} {
 		var notices []string
-		s := &Stack{ports: addressPicker{taken: map[int]bool{}}, cfg: StackConfig{
+		s := &Stack{cfg: StackConfig{
 			AnyPorts: anyPorts, Notice: func(line string) { notices = append(notices, line) }}}
 		addr, err := s.address("the console", taken)
 		if err != nil {

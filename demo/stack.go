@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"orderpaid/platform/freeport"
 	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/pgserver"
 	"orderpaid/shopctl"
@@ -49,7 +50,7 @@ type Stack struct {
 	cfg      StackConfig
 	postgres *pgserver.Server
 	letGo    func() // ends keepPostgres
-	ports    addressPicker
+	ports    freeport.Picker
 }
 
 // Relay returns the name of the nth relay process, from 1.
@@ -67,7 +68,7 @@ func Up(ctx context.Context, cfg StackConfig) (*Stack, error) {
 	if cfg.Notice == nil {
 		cfg.Notice = func(string) {}
 	}
-	s := &Stack{cfg: cfg, URL: map[string]string{}, OpsURL: map[string]string{}, RelayURL: map[string]string{}, addr: map[string]string{}, opsAddr: map[string]string{}, ports: addressPicker{taken: map[int]bool{}}}
+	s := &Stack{cfg: cfg, URL: map[string]string{}, OpsURL: map[string]string{}, RelayURL: map[string]string{}, addr: map[string]string{}, opsAddr: map[string]string{}}
 	var err error
 	if s.Supervisor, err = NewSupervisor(filepath.Join(cfg.Dir, "log"), cfg.Notice); err != nil {
 		return s, err
@@ -170,12 +171,13 @@ func (s *Stack) ensureTopology(ctx context.Context) error {
 }
 
 // address picks a local address, the preferred one if that is wanted and free,
-// and says so if it is not free: the README names it.
+// and says so if it is not free: the README names it. Between the look and the
+// use somebody else may take the port; the child then fails to start and says so.
 func (s *Stack) address(what string, preferred int) (string, error) {
 	if s.cfg.AnyPorts {
 		preferred = 0
 	}
-	addr, err := s.ports.pick(preferred)
+	addr, err := s.ports.Pick(preferred)
 	if err == nil && preferred != 0 && !strings.HasSuffix(addr, fmt.Sprintf(":%d", preferred)) {
 		s.cfg.Notice(fmt.Sprintf("port %d is taken, so %s is at %s", preferred, what, addr))
 	}
