@@ -1,8 +1,15 @@
 package order
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"orderpaid/platform/postgres"
 )
 
 func TestOldBodiesAndKeysGoAndRepetitionsAreStillKnown(t *testing.T) {
@@ -45,4 +52,37 @@ func TestKeysThatWouldBeForgottenTooSoonAreRefused(t *testing.T) {
 			t.Errorf("%+v: got no error", cfg)
 		}
 	}
+}
+
+// C68: a request comes again in the very moment in which its key is forgotten.
+// It is told to come once more, and is a new one then.
+func TestKeyThatIsForgottenWhileItIsLookedUpIsAskedForOnceMore(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.exec(t, `INSERT INTO idempotency_key (route, key, request_hash, status, response) VALUES ('r', 'old', 'hash', 201, '{}')`)
+	claim := func(retention func()) (answer *storedAnswer, err error) {
+		err = postgres.InTx(t.Context(), s.pool, func(tx pgx.Tx) error {
+			answer, err = claimKey(t.Context(), afterExec{tx, retention}, "r", "old", []byte("hash"))
+			return err
+		})
+		return answer, err
+	}
+	if _, err := claim(func() { s.exec(t, `DELETE FROM idempotency_key`) }); !errors.Is(err, errKeyBusy) {
+		t.Errorf("got %v, want %v", err, errKeyBusy)
+	}
+	if answer, err := claim(func() {}); answer != nil || err != nil {
+		t.Errorf("the second time: got %+v, %v, want a new key", answer, err)
+	}
+}
+
+// afterExec is a transaction in which something happens elsewhere right after a
+// statement.
+type afterExec struct {
+	pgx.Tx
+	then func()
+}
+
+func (tx afterExec) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	defer tx.then()
+	return tx.Tx.Exec(ctx, sql, args...)
 }

@@ -33,7 +33,8 @@ type storedAnswer struct {
 
 // claimKey makes the key this transaction's own, or returns the answer that it
 // stands for. While a twin of the request is still in its transaction, the
-// INSERT waits for it to end, at most for the session's lock_timeout.
+// INSERT waits for it to end, at most for the session's lock_timeout. A key that
+// is forgotten at this moment is errKeyBusy.
 func claimKey(ctx context.Context, tx pgx.Tx, route, key string, hash []byte) (answer *storedAnswer, err error) {
 	tag, err := tx.Exec(ctx, sqlClaimKey, route, key, hash)
 	if err != nil {
@@ -44,7 +45,11 @@ func claimKey(ctx context.Context, tx pgx.Tx, route, key string, hash []byte) (a
 	}
 	answer = new(storedAnswer)
 	row := tx.QueryRow(ctx, sqlStoredAnswer, route, key)
-	if err := row.Scan(&answer.requestHash, &answer.status, &answer.body); err != nil {
+	err = row.Scan(&answer.requestHash, &answer.status, &answer.body)
+	if errors.Is(err, pgx.ErrNoRows) { // retention has forgotten it in between: asked once more, it is a new key
+		return nil, errKeyBusy
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read stored answer: %w", err)
 	}
 	return answer, nil
