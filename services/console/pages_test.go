@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -208,6 +209,21 @@ func TestAPageOfAStateThatDoesNotExistIsMissing(t *testing.T) {
 	for _, path := range []string{"/operate/?state=foo", "/operate/desk?state=foo", "/operate/reconcile?window=foo"} {
 		if w := get(t, s, path, signedInAsAlice); w.Code != http.StatusNotFound {
 			t.Errorf("%s: got %d, want 404", path, w.Code)
+		}
+	}
+}
+
+// C69: a browser has six connections for a server. A page in the background that
+// kept one would cost the seventh page all of its own.
+func TestAPageInTheBackgroundHoldsNoConnection(t *testing.T) {
+	t.Parallel()
+	script, err := os.ReadFile("static/live.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`if (document.hidden || over) return leave();`, `document.addEventListener("visibilitychange", watch);`} {
+		if !strings.Contains(string(script), want) {
+			t.Errorf("the script of the live pages has no %s", want)
 		}
 	}
 }
