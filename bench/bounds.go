@@ -48,6 +48,8 @@ var bounds = []bound{
 	{what: "inversions within an aggregate, 4 relays", of: reading{"relay/4@always", inversions}, exact: true},
 	{what: "longest wait of a row committed late with a lower id",
 		of: reading{"late/commits@always", lateWait}, most: 0.5, factor: "s"},
+	{what: "the same while a backlog is drained: how long higher ids of its shard go first",
+		of: reading{"late/backlog@always", latePassed}, most: 0.5, factor: "s"},
 	{what: "WAL per event, insert to published with evidence ÷ row claim's",
 		of: reading{"relay/1@default", walTotal}, per: []reading{{"rowclaim/1@default", walTotal}}, most: 0.50},
 	{what: "commit → ack at 200/s ÷ a bare publish at 200/s, p50",

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 
 	"orderpaid/platform/messaging"
@@ -57,23 +58,27 @@ func (c *clock) until(from *clock) ([]time.Duration, error) {
 // aggregate, and at which position.
 type ackClock struct {
 	messaging.Publisher
-	acked *clock
-	mu    sync.Mutex
-	keys  map[uint64]string // by position
+	acked *clock // the first event of each aggregate
+
+	mu     sync.Mutex
+	keys   map[uint64]string // by position
+	events map[uuid.UUID]time.Time
 }
 
 func newAckClock(pub messaging.Publisher) *ackClock {
-	return &ackClock{Publisher: pub, acked: newClock(), keys: map[uint64]string{}}
+	return &ackClock{Publisher: pub, acked: newClock(), keys: map[uint64]string{}, events: map[uuid.UUID]time.Time{}}
 }
 
 func (a *ackClock) Publish(ctx context.Context, messages []messaging.Message) []messaging.Receipt {
 	receipts := a.Publisher.Publish(ctx, messages)
+	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i, r := range receipts {
 		if r.Err == nil {
 			a.acked.note(messages[i].Key)
 			a.keys[r.Sequence] = messages[i].Key
+			a.events[messages[i].ID] = now
 		}
 	}
 	return receipts

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
@@ -19,97 +20,117 @@ import (
 // A sequence hands out ids in the order of the inserts, and rows become
 // visible in the order of the commits. A relay that remembers "the last id
 // that I have seen" skips what commits late with a lower id; this one has
-// nothing to remember. The cell looks for the row that had to wait longest.
+// nothing to remember. Two cells look for the row that had to wait longest:
+// one while there is nothing but the clients, where the whole wait counts, and
+// one while a backlog is drained, where everybody waits for what has a lower
+// id, and what counts is for how long those with a higher one went first.
 
 func (s *stand) lateGroup() group {
 	return group{title: "rows committed late", share: 5, cells: []cell{
-		{name: "late/commits@always", what: "16 clients commit flat out, 8 transactions stay open for 0.3 to 3 s, a backlog appears", run: s.lateCommits},
+		{name: "late/commits@always", what: "16 clients commit flat out, 8 transactions stay open for 0.3 to 3 s", run: s.lateCommits(nil)},
+		{name: "late/backlog@always", what: "the same, and a backlog appears by one commit", run: s.lateCommits(s.events)},
 	}}
 }
 
-// Clients of the late cell.
+// Clients of the late cells.
 const (
 	hasty = 16 // commit one event after the other
 	tardy = 8  // stage first, and commit much later
 )
 
-func (s *stand) lateCommits(ctx context.Context) (Reading, error) {
-	shop, err := s.openShop(ctx, s.always, 0, shopSetup{conns: hasty + tardy + 1, wake: true})
+func (s *stand) lateCommits(backlog *work) func(context.Context) (Reading, error) {
+	return func(ctx context.Context) (Reading, error) {
+		shop, err := s.openShop(ctx, s.always, 0, shopSetup{conns: hasty + tardy + 1, wake: true})
+		if err != nil {
+			return nil, err
+		}
+		defer shop.close()
+		acks, stopRelay, err := shop.relay(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer stopRelay()
+		load := lateLoad{pool: shop.pool, outbox: shop.outbox, late: newClock()}
+		m, err := s.start(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err := load.run(ctx, 2*s.sizing.paced, backlog); err != nil {
+			return nil, err
+		}
+		if err := awaitEvidence(ctx, shop.pool); err != nil {
+			return nil, err
+		}
+		total := int(load.committed.Load())
+		r, err := m.stop(ctx, total)
+		if err != nil {
+			return nil, err
+		}
+		if have, err := s.always.stored(ctx); err != nil || have != total {
+			return nil, errors.Join(errCheated, err, fmt.Errorf("the stream holds %d of %d events", have, total))
+		}
+		return r, load.waits(ctx, acks, r)
+	}
+}
+
+// waits adds how long the late rows waited, and for how long they were passed
+// over.
+func (l *lateLoad) waits(ctx context.Context, acks *ackClock, r Reading) error {
+	took, err := acks.acked.until(l.late)
 	if err != nil {
-		return nil, err
-	}
-	defer shop.close()
-	acks, stopRelay, err := shop.relay(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer stopRelay()
-	load := lateLoad{pool: shop.pool, outbox: shop.outbox, late: newClock()}
-	m, err := s.start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := load.run(ctx, 2*s.sizing.paced, s.events); err != nil {
-		return nil, err
-	}
-	if err := awaitEvidence(ctx, shop.pool); err != nil {
-		return nil, err
-	}
-	total := int(load.committed.Load())
-	r, err := m.stop(ctx, total)
-	if err != nil {
-		return nil, err
-	}
-	if have, err := s.always.stored(ctx); err != nil || have != total {
-		return nil, errors.Join(errCheated, err, fmt.Errorf("the stream holds %d of %d events", have, total))
-	}
-	overtaken, err := overtaken(ctx, shop.pool, acks.acked, load.late)
-	if err != nil {
-		return nil, err
-	}
-	took, err := acks.acked.until(overtaken)
-	if err != nil {
-		return nil, err
+		return err
 	}
 	for name, v := range distribution(took) {
 		r[name] = v
 	}
 	r[lateWait] = r[longest] / 1000
-	return r, nil
+	passed, overtaken, err := passedOver(ctx, l.pool, acks.events, l.late)
+	if err == nil && overtaken == 0 {
+		err = fmt.Errorf("%w: no row was late", errCheated)
+	}
+	r[latePassed] = passed.Seconds()
+	r[lateRows] = float64(overtaken)
+	return err
 }
 
-const sqlInOrder = `SELECT shard, aggregate_id FROM message_outbox ORDER BY shard, id DESC`
+const sqlInOrder = `SELECT shard, event_id, aggregate_id FROM message_outbox ORDER BY shard, id DESC`
 
-// overtaken returns those of the late ones that really were: when they
-// committed, an event of their shard with a higher id had been acknowledged.
-// The others are in their turn: a transaction that began behind a backlog has a
-// higher id than all of it, and waits for it as everybody does.
-func overtaken(ctx context.Context, pool *pgxpool.Pool, acked, late *clock) (*clock, error) {
+// passedOver returns for how long, at most, a row that was committed and not
+// yet acknowledged saw events of its shard with a higher id acknowledged, and
+// how many rows were overtaken at all: when they committed, such an event had
+// been acknowledged. A row that waits behind lower ids alone is in its turn.
+func passedOver(ctx context.Context, pool *pgxpool.Pool, acked map[uuid.UUID]time.Time, late *clock) (longest time.Duration, overtaken int, err error) {
 	rows, err := pool.Query(ctx, sqlInOrder)
 	if err != nil {
-		return nil, err
+		return 0, 0, err
 	}
-	of := newClock()
 	var shard, before int16 = 0, -1
+	var event uuid.UUID
 	var id string
-	var first time.Time // when the first of the higher ids was acknowledged
-	_, err = pgx.ForEachRow(rows, []any{&shard, &id}, func() error {
+	var higher []time.Time // when the higher ids of the shard were acknowledged
+	_, err = pgx.ForEachRow(rows, []any{&shard, &event, &id}, func() error {
 		if shard != before {
-			before, first = shard, time.Time{}
+			before, higher = shard, higher[:0]
 		}
-		key := "order/" + id
-		if committed, tardy := late.at[key]; tardy && !first.IsZero() && first.Before(committed) {
-			of.at[key] = committed
+		at, ok := acked[event]
+		if committed, isLate := late.at["order/"+id]; isLate && ok {
+			first := false
+			for _, passed := range higher {
+				first = first || passed.Before(committed)
+				if passed.Before(at) {
+					longest = max(longest, passed.Sub(committed))
+				}
+			}
+			if first {
+				overtaken++
+			}
 		}
-		if at, ok := acked.at[key]; ok && (first.IsZero() || at.Before(first)) {
-			first = at
+		if ok {
+			higher = append(higher, at)
 		}
 		return nil
 	})
-	if err == nil && len(of.at) == 0 {
-		err = fmt.Errorf("%w: no row was late", errCheated)
-	}
-	return of, err
+	return longest, overtaken, err
 }
 
 type lateLoad struct {
@@ -119,7 +140,8 @@ type lateLoad struct {
 	late      *clock // when the late ones committed
 }
 
-// run keeps the load up for d; a backlog appears when a quarter of it is over.
+// run keeps the load up for d. A backlog, if there is one, appears when a
+// quarter of it is over.
 func (l *lateLoad) run(ctx context.Context, d time.Duration, backlog *work) error {
 	ends := time.Now().Add(d)
 	g, ctx := errgroup.WithContext(ctx)
@@ -146,6 +168,9 @@ func (l *lateLoad) run(ctx context.Context, d time.Duration, backlog *work) erro
 		})
 	}
 	g.Go(func() error {
+		if backlog == nil {
+			return nil
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

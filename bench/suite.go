@@ -29,6 +29,8 @@ const (
 	longest     = "max_ms"
 	inversions  = "inversions" // within an aggregate, by first appearance on the stream
 	lateWait    = "late_wait_s"
+	latePassed  = "passed_over_s" // for how long those with a higher id went first
+	lateRows    = "overtaken"     // rows that were late
 	relayPeak   = "relay_peak_mb"
 	pointsPeak  = "points_peak_mb"
 )

@@ -51,7 +51,7 @@ func TestAnAddressThatIsNoneIsRefusedWithoutShowingIt(t *testing.T) {
 func TestTheMemoryLimitIsAboveTheBatchesOfAllDatabases(t *testing.T) {
 	t.Parallel()
 	for _, databases := range []int{1, 4, 16} {
-		alive := int64(databases) * 2 * 64 * messaging.MaxEventBytes * 2 // two lanes, a batch of 64 of the largest events, read and sent
+		alive := int64(databases) * 4 * 32 * messaging.MaxEventBytes * 2 // four lanes, a batch of 32 of the largest events, read and sent
 		if got := memoryLimit(databases); got <= alive {
 			t.Errorf("%d databases: got a limit of %d MiB, want more than the %d MiB of their batches", databases, got>>20, alive>>20)
 		}

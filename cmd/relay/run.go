@@ -46,7 +46,7 @@ func (c config) Validate() error {
 }
 
 // relayConns is what one relay needs for each database: no statement of its
-// two lanes, its leases or the readiness check takes longer than a batch does.
+// lanes, its leases or the readiness check takes longer than a batch does.
 const relayConns = 2
 
 // collectLess makes the runtime collect garbage a quarter as often as it would:
@@ -65,10 +65,10 @@ func collectLess(databases int) {
 // memoryLimit is what may be in use before the runtime collects more often
 // after all. It lies above everything that can be alive at one time: below
 // that, with large events, the collector would take half of the processor and
-// free nothing. Each database's two lanes hold a batch of 16 MiB at most, as it
+// free nothing. Each database's four lanes hold a batch of 8 MiB at most, as it
 // was read, as it is sent, and in the broker's buffers.
 func memoryLimit(databases int) int64 {
-	const rest, lanes, copies, batch = 64 << 20, 2, 3, 16 << 20
+	const rest, lanes, copies, batch = 64 << 20, 4, 3, 8 << 20
 	return rest + int64(databases)*lanes*copies*batch
 }
 

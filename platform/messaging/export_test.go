@@ -75,3 +75,26 @@ func BatchAfterReading(ctx context.Context, pool *pgxpool.Pool, within time.Dura
 	})
 	return first, l.batch, err
 }
+
+// A BatchAnswer is what a lane learns of one batch.
+type BatchAnswer struct {
+	Rows    int // that it found; less than it asked for when the queue is short
+	Unknown int // how many of them had no answer
+	Took    time.Duration
+}
+
+// BatchSizes returns how many events a lane asks for, one time after the other,
+// when this is what becomes of its batches.
+func BatchSizes(largest int, answers ...BatchAnswer) (sizes []int) {
+	l := &relayLane{Relay: &Relay{cfg: RelayConfig{Batch: largest}}}
+	for _, answer := range answers {
+		l.asked = l.size()
+		sizes = append(sizes, l.asked)
+		receipts := make([]Receipt, min(answer.Rows, l.asked))
+		for i := range min(answer.Unknown, len(receipts)) {
+			receipts[i].Err = ErrUnknownOutcome
+		}
+		l.keepPace(receipts, answer.Took)
+	}
+	return append(sizes, l.size())
+}

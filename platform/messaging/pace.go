@@ -85,7 +85,7 @@ func (l *relayLane) read(ctx context.Context, shards []int16) ([]pendingRow, err
 // batchBytes is the most that the payloads of one batch take: a thousand
 // events of the largest size would be more than a small relay has. It holds
 // that many of the largest that a batch is never empty.
-const batchBytes = 64 * MaxEventBytes
+const batchBytes = 32 * MaxEventBytes
 
 var errBatchTooLarge = errors.New("the events do not fit into one batch")
 

@@ -97,6 +97,42 @@ func TestABatchWithoutAnAnswerIsHalvedAndGrowsAgain(t *testing.T) {
 	requireOrder(t, broker.messages())
 }
 
+// Who commits late waits for one batch: it must not take long, unless there is
+// so much to do that everybody waits anyway.
+func TestTheSizeOfABatchFollowsItsTimeUntilTheBacklogPersists(t *testing.T) {
+	t.Parallel()
+	type answer = messaging.BatchAnswer
+	const quick, slow = 10 * time.Millisecond, time.Second
+	full := func(took time.Duration) answer { return answer{Rows: 1000, Took: took} }
+	tests := map[string]struct {
+		answers []answer
+		want    []int
+	}{
+		"quick ones double":              {[]answer{full(quick), full(quick), full(quick)}, []int{250, 500, 1000, 1000}},
+		"one in time grows to that time": {[]answer{full(100 * time.Millisecond)}, []int{250, 375}},
+		"a slow one is cut to that time": {[]answer{full(quick), full(quick), full(300 * time.Millisecond)}, []int{250, 500, 1000, 500}},
+		"no slowness makes them tiny":    {[]answer{full(slow), full(slow)}, []int{250, 250, 250}},
+		"eight full ones are a backlog": {
+			[]answer{full(slow), full(slow), full(slow), full(slow), full(slow), full(slow), full(slow), full(slow), full(slow), full(slow)},
+			[]int{250, 250, 250, 250, 250, 250, 250, 250, 250, 500, 1000}},
+		"one that is not full ends it": {
+			[]answer{full(quick), full(quick), {Rows: 400, Took: quick}, {Rows: 400, Took: quick}, full(quick)},
+			[]int{250, 500, 1000, 500, 1000, 1000}},
+		"no answer halves them":             {[]answer{{Rows: 250, Unknown: 250, Took: slow}, {Rows: 125, Unknown: 125, Took: slow}}, []int{250, 125, 62}},
+		"after that they grow carefully":    {[]answer{{Rows: 250, Unknown: 250, Took: slow}, full(quick), full(quick)}, []int{250, 125, 156, 187}},
+		"one without an answer says little": {[]answer{{Rows: 250, Unknown: 1, Took: quick}}, []int{250, 250}},
+		"nothing found says nothing":        {[]answer{{}, full(quick)}, []int{250, 250, 500}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := messaging.BatchSizes(1000, tt.answers...); !slices.Equal(got, tt.want) {
+				t.Errorf("got sizes %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
 // What appears while a lane has nothing to do is not taken in one large bite:
 // an event that commits right behind it would wait for all of that.
 func TestABacklogBeginsWithSmallBatches(t *testing.T) {
@@ -152,7 +188,7 @@ func TestABatchThatDoesNotFitIsRememberedBeforeItIsPublished(t *testing.T) {
 	pool := pgtest.New(t, "messaging")
 	stageLarge(t, pool, 100)
 	first, next, err := messaging.BatchAfterReading(t.Context(), pool, time.Minute)
-	if err != nil || next > 64 {
+	if err != nil || next > 32 {
 		t.Errorf("got %d events to ask for after %d, %v, want no more than fit", next, first, err)
 	}
 }
@@ -167,8 +203,8 @@ func TestABatchHoldsNoMoreThanARelayHasMemoryFor(t *testing.T) {
 	broker := &measured{recorder: newRecorder(), largest: &largest}
 	startRelay(t, pool, broker, messaging.RelayConfig{})
 	awaitCount(t, pool, events, sqlCountPublished)
-	if got := largest.Load(); got > 64*messaging.MaxEventBytes {
-		t.Errorf("got %d bytes in one batch, want 16 MiB at most", got)
+	if got := largest.Load(); got > 32*messaging.MaxEventBytes {
+		t.Errorf("got %d bytes in one batch, want 8 MiB at most", got)
 	}
 	requireOrder(t, broker.messages())
 }

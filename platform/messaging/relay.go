@@ -190,7 +190,7 @@ func (r *Relay) spreadWakes(ctx context.Context) {
 	}
 }
 
-// runLane publishes one half of the shards, batch after batch.
+// runLane publishes one quarter of the shards, batch after batch.
 func (r *Relay) runLane(ctx context.Context, lane int) {
 	l := &relayLane{Relay: r, lane: lane}
 	soon := time.Millisecond
@@ -306,7 +306,7 @@ const sqlPinPlans = `SET enable_seqscan = off; SET enable_bitmapscan = off; SET 
 
 // inSession runs statements on a session that is taken for them alone: not for
 // the life of the lane, and not while the broker is waited for. So two sessions
-// carry both lanes and the leases, and each costs the server about 4 MB. After
+// carry all lanes and the leases, and each costs the server about 4 MB. After
 // an error the session is ended: whatever was wrong with it, the next step
 // begins with another.
 func (l *relayLane) inSession(ctx context.Context, statements func() error) error {

@@ -88,7 +88,7 @@ func TestAHintWakesTheLaneThatHoldsItsShard(t *testing.T) {
 	startRelay(t, pool, newRecorder(), messaging.RelayConfig{Poll: time.Hour, Wake: hints})
 	awaitCount(t, pool, messaging.Shards, `SELECT count(*) FROM relay_lease WHERE lease_until > now()`)
 	staged := 0
-	for _, id := range []string{"a", "b", "c", "d"} { // of both lanes
+	for _, id := range []string{"a", "b", "c", "d"} { // of different lanes
 		stage(t, pool, messaging.New(id, 1, changed{N: 1}))
 		staged++
 		eventually(t, 20*time.Second, func() string { return "the hint about " + id + " wakes nobody" }, func() bool {
