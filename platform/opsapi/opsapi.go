@@ -96,7 +96,11 @@ const poolConns = 3
 
 // OpenPool opens the pool for the ops API of a service. The caller closes it.
 func OpenPool(ctx context.Context, service string, databaseURL process.Secret) (*pgxpool.Pool, error) {
-	return postgres.Open(ctx, string(databaseURL), postgres.Config{MaxConns: poolConns, ApplicationName: service + " ops"})
+	pool, err := postgres.Open(ctx, string(databaseURL), postgres.Config{MaxConns: poolConns, ApplicationName: service + " ops"})
+	if err != nil {
+		return nil, fmt.Errorf("%w; check that PostgreSQL runs and that --database-url is right", err)
+	}
+	return pool, nil
 }
 
 // API is a service's ops API.

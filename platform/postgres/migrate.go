@@ -3,12 +3,14 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,10 +22,15 @@ import (
 	"orderpaid/migrations"
 )
 
+// ErrInterrupted says that the database went away while it was migrated, or was
+// busy for too long. Each migration is done or not done; the next call of
+// [Migrate] begins with the first that is not.
+var ErrInterrupted = errors.New("the database went away or was busy: what was migrated stays, and the next try goes on from there")
+
 // Migrate brings a database to the schema of its owner: first what every
 // database has (migrations/messaging), then the owner's own folder. It may be
 // called by any number of processes at once, each returns when the schema is
-// complete.
+// complete. What another try may mend is [ErrInterrupted].
 //
 // dsn must belong to a role that may create tables, and must lead to
 // PostgreSQL itself: the lock belongs to a session, which a pooler in
@@ -41,10 +48,37 @@ func Migrate(ctx context.Context, dsn, owner string) error {
 			return fmt.Errorf("migrate %s: %w", o, err)
 		}
 		if err := migrateOwner(ctx, db, o, files); err != nil {
-			return fmt.Errorf("migrate %s: %w", o, err)
+			return fmt.Errorf("migrate %s: %w", o, explain(err))
 		}
 	}
 	return nil
+}
+
+// explain says which migration failed, and whether another try may go better:
+// a driver's "bad connection" tells neither.
+func explain(err error) error {
+	var partial *goose.PartialError
+	version := ""
+	if errors.As(err, &partial) {
+		version, err = fmt.Sprintf("migration %d: ", partial.Failed.Source.Version), partial.Err
+	}
+	if interrupted(err) {
+		err = fmt.Errorf("%w: %w", ErrInterrupted, err)
+	}
+	return fmt.Errorf("%s%w", version, err)
+}
+
+func interrupted(err error) bool {
+	if errors.Is(err, context.Canceled) { // by whoever asked for it
+		return false
+	}
+	switch code := Code(err); {
+	case strings.HasPrefix(code, "28"), strings.HasPrefix(code, "3D"): // the address is wrong: no such role, password or database
+		return false
+	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone): // how database/sql says that it is lost
+		return true
+	}
+	return Classify(err) != Permanent
 }
 
 // openToMigrate returns sessions for migrations. One may take its time, but it

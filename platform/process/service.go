@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 
@@ -70,9 +71,16 @@ func (s Service) OpenPool(ctx context.Context, purpose string) (*pgxpool.Pool, e
 // needs: it migrates if MigrateURL is given, and verifies in any case.
 func (s Service) PrepareDatabase(ctx context.Context, owner string, pool *pgxpool.Pool) error {
 	if s.MigrateURL != "" {
-		if err := postgres.Migrate(ctx, string(s.MigrateURL), owner); err != nil {
+		switch err := postgres.Migrate(ctx, string(s.MigrateURL), owner); {
+		case errors.Is(err, postgres.ErrInterrupted):
+			return fmt.Errorf("%w; check that PostgreSQL runs and that --migrate-url is right, and start again", err)
+		case err != nil:
 			return fmt.Errorf("%w; check --migrate-url", err)
 		}
 	}
-	return postgres.CheckMigrated(ctx, pool, owner)
+	err := postgres.CheckMigrated(ctx, pool, owner)
+	if postgres.Classify(err) == postgres.Transient {
+		err = fmt.Errorf("%w; check that PostgreSQL runs, and start again", err)
+	}
+	return err
 }
