@@ -98,6 +98,7 @@ func TestOneEventUnderThreeMessageIDsIsBookedOnce(t *testing.T) {
 
 // A stream at its limit refuses what comes. That is nobody's fault: no event
 // has an attempt counted against it, and all flow when there is room.
+// C80, with a relay.
 func TestAFullStreamMakesTheOutboxWaitAndCountsAgainstNoEvent(t *testing.T) {
 	t.Parallel()
 	url := natstest.New(t).URL()

@@ -121,6 +121,7 @@ func TestPostgreSQLFrozenUnderLoadStopsNothingForEver(t *testing.T) {
 	l.requireOnce(t, thawed)
 }
 
+// C81, with the whole shop.
 func TestNATSKilledUnderLoadLosesNothing(t *testing.T) {
 	t.Parallel()
 	l, broker := lineAndBroker(t, 1000)

@@ -52,6 +52,8 @@ func TestPartitionsAreMadeForOneMonthAheadAtLeastAndTenYearsAtMost(t *testing.T)
 }
 
 // C48: what is not finished is not cleaned up, however old it is.
+// C83: cleaning up takes months off at once, and deletes no rows beside those who
+// write.
 func TestOldPartitionsAreDetachedUnlessSomethingInThemIsUnfinished(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "messaging")

@@ -1,6 +1,10 @@
 package console
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 )
@@ -51,6 +55,27 @@ func TestACartHoldsOnlyWhatCanBe(t *testing.T) {
 	}
 	if lines = setQuantity(lines, "A", 0); len(lines) != 0 {
 		t.Errorf("got %v, want an empty cart", lines)
+	}
+}
+
+// C73: a browser drops a cookie of more than 4096 bytes without a word.
+func TestAFullCartFitsIntoACookie(t *testing.T) {
+	t.Parallel()
+	var lines []cartLine
+	for i := range 2 * maxLines {
+		lines = setQuantity(lines, fmt.Sprintf("%064d", i), maxQuantity)
+	}
+	w := httptest.NewRecorder()
+	setCart(w, httptest.NewRequest(http.MethodPost, "/cart", nil), lines)
+	if got := len(w.Header().Get("Set-Cookie")); len(lines) != maxLines || got > 4096 {
+		t.Errorf("got a cookie of %d bytes for %d products, want at most 4096 for %d", got, len(lines), maxLines)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/cart", nil)
+	for _, c := range w.Result().Cookies() {
+		r.AddCookie(c)
+	}
+	if got := cartOf(r); !slices.Equal(got, lines) {
+		t.Errorf("got %v back, want %v", got, lines)
 	}
 }
 

@@ -167,6 +167,7 @@ func TestAStopFinishesTheMailThatIsOnItsWay(t *testing.T) {
 	}
 }
 
+// C82: a claim takes as many as it may and not one more.
 func TestNoMoreMailsAreOnTheirWayThanAllowed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

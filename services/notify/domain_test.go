@@ -93,6 +93,7 @@ func TestDelaysStayWithinTheirBounds(t *testing.T) {
 	})
 }
 
+// C76: nor can a name in quotes carry a second address, or words for the server.
 func TestAddressesThatCannotBeUsedAreRefused(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a", 64)
@@ -127,6 +128,8 @@ func TestAddressesThatCannotBeUsedAreRefused(t *testing.T) {
 		{"jo@mail.example, x@mail.example", false},
 		{"Jo <jo@mail.example>", false},
 		{`"jo"@mail.example`, false},
+		{`"jo@elsewhere.example "@mail.example`, false},
+		{`"jo@elsewhere.example> ORCPT=x@mail.example"@mail.example`, false},
 		{"jo@[127.0.0.1]", false},
 		{"jo(x)@mail.example", false},
 		{"jö@mail.example", false},
@@ -148,6 +151,7 @@ func TestAddressesThatCannotBeUsedAreRefused(t *testing.T) {
 
 // Whatever passes the check is one address to the standard library too, and
 // the same one.
+// C76: there is no second reading that the mail could go by.
 func TestAcceptedAddressesAreOneAddress(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -77,6 +77,7 @@ func TestTheMailerSaysWhatIsKnownAboutAMail(t *testing.T) {
 	}
 }
 
+// C77: a server ends what has been idle; the next mail is sent over another connection.
 func TestAConnectionThatTheServerClosedMeanwhileCostsNothing(t *testing.T) {
 	t.Parallel()
 	first := startMailServer(t, "127.0.0.1:0")

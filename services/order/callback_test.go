@@ -136,6 +136,7 @@ func TestOrderIsNeverPaidAndCancelled(t *testing.T) {
 	}
 }
 
+// C86: among others, a payment of an order that was cancelled meanwhile.
 func TestCallbackThatCannotBeAppliedIsKeptAndShown(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

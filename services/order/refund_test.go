@@ -53,6 +53,8 @@ func TestRefundAnnouncedTwentyTimesIsOneRefund(t *testing.T) {
 	}
 }
 
+// C88: a refund is its own amount and no running total; what is too much in sum is kept
+// for a person.
 func TestParallelRefundsNeverExceedThePayment(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

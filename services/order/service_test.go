@@ -65,6 +65,7 @@ func TestStoredAnswerOutlivesWhatBecameOfTheOrder(t *testing.T) {
 	}
 }
 
+// C87: twins with one key.
 func TestTwinRequestsAreOneOrder(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -85,6 +86,7 @@ func TestTwinRequestsAreOneOrder(t *testing.T) {
 	}
 }
 
+// C87: the twin that gives up waiting learns that it may ask again.
 func TestTwinThatWaitsTooLongIsTold(t *testing.T) {
 	t.Parallel()
 	owner := pgtest.New(t, "order")

@@ -114,6 +114,7 @@ func TestRepetitionsAreRecognisedInAnyLanguage(t *testing.T) {
 }
 
 // The rules are in the schema as well, for the day on which the code forgets.
+// C89: among these, a price of nothing.
 func TestSchemaRefusesWhatTheRulesForbid(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

@@ -24,6 +24,7 @@ func signedHeader(id, timestamp, signature string) http.Header {
 
 // The example of the specification's own test suite, so that the verifier and
 // the signer of these tests cannot be wrong in the same way.
+// C84: it says which bytes are signed.
 func TestVerifierAcceptsTheExampleOfTheSpecification(t *testing.T) {
 	t.Parallel()
 	v, err := NewVerifier([]string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"})
@@ -37,6 +38,8 @@ func TestVerifierAcceptsTheExampleOfTheSpecification(t *testing.T) {
 	}
 }
 
+// C84: the signature is of the bytes as they came and of the time beside them, which
+// may be five minutes off in both directions.
 func TestOnlyTheProvidersFreshSignatureIsAccepted(t *testing.T) {
 	t.Parallel()
 	oldKey, newKey, foreign := bytes.Repeat([]byte{1}, 24), bytes.Repeat([]byte{2}, 64), bytes.Repeat([]byte{3}, 32)

@@ -49,6 +49,7 @@ func TestConditionsNarrowTheListTogether(t *testing.T) {
 }
 
 // Half of the orders share their time; more are placed between two pages.
+// C85: no page repeats what the one before had, or leaves out what stood behind it.
 func TestPagesHoldEveryOrderOnceNewestFirst(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

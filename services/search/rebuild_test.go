@@ -53,6 +53,7 @@ func TestARebuiltIndexIsTheSameAsTheLiveOne(t *testing.T) {
 	}
 }
 
+// C79: the index is made anew while events come in.
 func TestEventsThatArriveDuringARebuildAreAppliedOnce(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -109,6 +110,7 @@ func TestEventsThatArriveDuringARebuildAreAppliedOnce(t *testing.T) {
 
 // The narrow places, one by one: an event of which the live index knows before
 // the rebuild reads it, and one of which the rebuild knows first.
+// C79, where it is narrow.
 func TestWhatComesBetweenFillingAndSwitchingIsNotLost(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -314,6 +316,7 @@ func TestANewerRebuildTakesOver(t *testing.T) {
 	}
 }
 
+// C79: the old index goes when the new one is there, and not before.
 func TestARebuildThatFailsLeavesTheOldIndex(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)

@@ -14,7 +14,7 @@ import (
 
 // C10: what people buy and how they look for it: words in the middle of a Chinese
 // or Japanese sentence, emoji, right-to-left text with digits, full width,
-// and both ways to write é.
+// and both ways to write é. C78: signs alone find nothing.
 func TestWhatCanBeReadCanBeFound(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -68,6 +68,7 @@ func TestWhatLooksTheSameIsTheSame(t *testing.T) {
 	}
 }
 
+// C78: of signs alone nothing is left to look for, which finds nothing.
 func TestAQueryIsPhrasesThatMustAllBeThere(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ query, want string }{

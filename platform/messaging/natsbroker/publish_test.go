@@ -33,6 +33,8 @@ func TestMoreThanABatchIsStoredInOrderWithItsSequences(t *testing.T) {
 	}
 }
 
+// C81: what waited while the broker was away goes out when it is back, and nobody
+// restarts anything.
 func TestServerRestartsDuringPublishLoseAndRepeatNothing(t *testing.T) {
 	t.Parallel()
 	s := natstest.New(t)
@@ -257,6 +259,7 @@ func updateStream(t *testing.T, s *natstest.Server, change func(*jetstream.Strea
 	}
 }
 
+// C80: what a full stream does not take is not lost, and not at fault.
 func TestAFullStreamMakesTheBrokerUnavailable(t *testing.T) {
 	t.Parallel()
 	s := natstest.New(t)

@@ -53,6 +53,43 @@ func (b *lockedBuffer) contains(text string) bool {
 	return bytes.Contains(b.text.Bytes(), []byte(text))
 }
 
+// C74: a durable has got another leader, which knows nothing of the requests that
+// the one before had. The server says so; two heartbeats need not go missing first.
+func TestAfterAChangeOfLeaderMessagesAreAskedForAnew(t *testing.T) {
+	t.Parallel()
+	s := natstest.New(t)
+	ensure(t, s, natsbroker.Topology{})
+	nc := admin(t, s.URL()).Conn()
+	requests := make(chan string, 16) // where each wants its answers
+	_, err := nc.Subscribe("$JS.API.CONSUMER.MSG.NEXT.EVENTS."+awarder.Durable, func(m *nats.Msg) { requests <- m.Reply })
+	if err = errors.Join(err, nc.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	b := connect(t, s.URL(), natsbroker.Config{PullExpiry: time.Minute})
+	source := subscribe(t, b)
+	request := func() string {
+		select {
+		case inbox := <-requests:
+			return inbox
+		case <-within(t).Done():
+			t.Fatal("no request came")
+			return ""
+		}
+	}
+	first := request()
+	status := nats.NewMsg(first)
+	status.Header = nats.Header{"Status": {"409"}, "Description": {"Leadership Change"}}
+	begin := time.Now()
+	if err := nc.PublishMsg(status); err != nil {
+		t.Fatal(err)
+	}
+	if second := request(); second == first || time.Since(begin) > 10*time.Second {
+		t.Errorf("the request %s came after %v, want another than %s, long before a heartbeat is missed", second, time.Since(begin), first)
+	}
+	publishAll(t, b, messages(3, 3))
+	fetchAll(t, source, 3)
+}
+
 // A server that sends heartbeats, has messages waiting and does not deliver
 // them: known from real ones, and made by none on demand, so the test plays
 // the server.

@@ -42,6 +42,31 @@ func TestTopologyIsMadeOnceAndThenLeftAlone(t *testing.T) {
 	ensure(t, s, topology)
 }
 
+// C75: nobody throws away what consumers have still to read, not by mistake and
+// not with the rights of the owner.
+func TestWhatIsOnTheStreamCannotBePurged(t *testing.T) {
+	t.Parallel()
+	s := natstest.New(t)
+	ensure(t, s, natsbroker.Topology{})
+	b := connect(t, s.URL(), natsbroker.Config{})
+	source := subscribe(t, b)
+	publishAll(t, b, messages(3, 3))
+	stream, err := admin(t, s.URL()).Stream(within(t), natsbroker.DefaultStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(within(t)); err == nil {
+		t.Error("the stream was purged")
+	}
+	if err := stream.Purge(within(t), jetstream.WithPurgeSubject("shop.events.>")); err == nil {
+		t.Error("a subject was purged")
+	}
+	if err := stream.DeleteMsg(within(t), 1); err == nil {
+		t.Error("a message was deleted")
+	}
+	fetchAll(t, source, 3)
+}
+
 func planned(t *testing.T, s *natstest.Server, topology natsbroker.Topology) []string {
 	t.Helper()
 	changes, err := natsbroker.PlanTopology(within(t), s.URL(), topology)
