@@ -288,16 +288,16 @@ func (d *Delivery) settle(ctx context.Context, c claimed, r Result) (step Step, 
 
 func (d *Delivery) settleOnce(ctx context.Context, tx pgx.Tx, c claimed, r Result) (Step, error) {
 	outcome := r.Outcome
-	if outcome == NoAddress {
+	if outcome == NoAddress || outcome == Rejected {
 		if err := lockUser(ctx, tx, c.UserID); err != nil {
 			return Step{}, err
 		}
-		_, err := readContact(ctx, tx, c.UserID)
-		switch {
-		case err == nil: // it came while we were looking elsewhere
-			outcome = Released
-		case !errors.Is(err, errNoContact):
+		now, err := readContact(ctx, tx, c.UserID)
+		if err != nil && !errors.Is(err, errNoContact) {
 			return Step{}, err
+		}
+		if now.Email != c.contact.Email { // it came while we were looking elsewhere
+			outcome = Released
 		}
 	}
 	step := d.cfg.Policy.Next(c.Task, outcome, rand.Float64())

@@ -52,7 +52,7 @@ func (s *Service) putContact(w http.ResponseWriter, r *http.Request) {
 	}
 	httpserver.WriteJSON(w, http.StatusOK, struct {
 		contactView
-		Revived int64 `json:"revived"` // mails that had failed for want of an address and are sent now
+		Revived int64 `json:"revived"` // mails that had failed for want of an address, or of the right one, and are sent now
 	}{contactView{c.UserID, c.Masked(), c.Locale}, revived})
 }
 

@@ -192,3 +192,55 @@ func TestAContactWaitsForWhoeverIsFindingThatThereIsNone(t *testing.T) {
 		t.Errorf("got %+v, want queued", got)
 	}
 }
+
+// C90: the server knows nobody at the address, and the customer corrects it.
+func TestAMailThatWasRefusedIsSentToTheCorrectedAddress(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.server.setFaults(t, sim.Fault{Kind: "refuse", Stage: "recipient", Code: 550, Status: "5.1.1", To: "jp@"})
+	f.startSending(t, quick(3, 1))
+	contact := func(email string) (revived int64) {
+		revived, err := f.service.PutContact(t.Context(), Contact{"u1", email, English})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return revived
+	}
+	contact("jp@mail.example")
+	order := newOrder()
+	f.deliver(t, paid(t, order, "u1"))
+	f.requireState(t, "u1", Failed)
+	if got := contact("jp@mail.example"); got != 0 {
+		t.Errorf("under the same address %d mails are tried again, want none", got)
+	}
+	if got := contact("jo@mail.example"); got != 1 {
+		t.Errorf("under the corrected address %d mails are tried again, want 1", got)
+	}
+	f.requireState(t, "u1", Sent)
+	if mails := f.server.mails(t, order); len(mails) != 1 || mails[0].To[0] != "jo@mail.example" {
+		t.Errorf("got %+v, want one to the corrected address", mails)
+	}
+	if got := contact("jp@mail.example"); got != 0 {
+		t.Errorf("what was sent is sent again %d times", got)
+	}
+}
+
+// C90: the address is corrected while the refusal of the old one is written down.
+func TestACorrectionThatArrivesWithTheRefusalIsNotMissed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if _, err := f.service.PutContact(t.Context(), Contact{"u1", "jp@mail.example", English}); err != nil {
+		t.Fatal(err)
+	}
+	d := f.newDelivery(t, quick(3, 1))
+	task := claimOne(t, f)
+	if _, err := f.service.PutContact(t.Context(), Contact{"u1", "jo@mail.example", English}); err != nil {
+		t.Fatal(err)
+	}
+	if err := settleNow(t, f, d, task, Rejected); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.notification(t, "u1"); got.State != Queued {
+		t.Errorf("got %+v, want queued", got)
+	}
+}

@@ -27,7 +27,8 @@ func NewService(pool *pgxpool.Pool, wake func()) *Service {
 var errNoContact = errors.New("no contact is known")
 
 // PutContact writes down where the user wants mail, and queues what failed
-// because that was not known. It returns how many mails that were.
+// because that was not known, or was another address that the server refused:
+// somebody has corrected it. It returns how many mails that were.
 func (s *Service) PutContact(ctx context.Context, c Contact) (revived int64, err error) {
 	if err := c.check(); err != nil {
 		return 0, err
@@ -36,10 +37,14 @@ func (s *Service) PutContact(ctx context.Context, c Contact) (revived int64, err
 		if err := lockUser(ctx, tx, c.UserID); err != nil {
 			return err
 		}
+		before, err := readContact(ctx, tx, c.UserID)
+		if err != nil && !errors.Is(err, errNoContact) {
+			return err
+		}
 		if err := putContact(ctx, tx, c); err != nil {
 			return err
 		}
-		if revived, err = revive(ctx, tx, c.UserID); err != nil {
+		if revived, err = revive(ctx, tx, c.UserID, before.Email != c.Email); err != nil {
 			return err
 		}
 		afterCommit(tx, s.wake)

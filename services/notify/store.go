@@ -139,11 +139,12 @@ func putContact(ctx context.Context, tx pgx.Tx, c Contact) error {
 
 const sqlRevive = `
 UPDATE delivery_task SET state = 'queued', due_at = now(), updated_at = now()
- WHERE user_id = $1 AND state = 'failed' AND code = 'no_contact'`
+ WHERE user_id = $1 AND state = 'failed' AND (code = 'no_contact' OR $2 AND code = 'rejected')`
 
-// revive queues again what failed for want of an address.
-func revive(ctx context.Context, tx pgx.Tx, userID string) (n int64, err error) {
-	tag, err := tx.Exec(ctx, sqlRevive, userID)
+// revive queues again what failed for want of an address, and, if the address is
+// another one now, what was refused under the old one.
+func revive(ctx context.Context, tx pgx.Tx, userID string, moved bool) (n int64, err error) {
+	tag, err := tx.Exec(ctx, sqlRevive, userID, moved)
 	if err != nil {
 		return 0, fmt.Errorf("queue mails again: %w", err)
 	}
