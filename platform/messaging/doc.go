@@ -38,7 +38,8 @@
 //	                      (for a batch handler: once the batch is one event)
 //	RetryAfter(err, d)    rolls back; records the event and acks; tries it again, not before d
 //	another error, panic  rolls back; records the event and acks; tries it again after a
-//	                      jittered backoff, until its budget is spent: then a dead letter
+//	                      jittered backoff, until its budget is spent: then a dead letter;
+//	                      also an error of another system's, and one of tx that was ignored
 //	commit unknown        treated as not done: the same transaction again; the
 //	                      inbox decides whether it had committed
 //
