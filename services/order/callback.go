@@ -129,7 +129,7 @@ func (s *Service) apply(ctx context.Context, tx pgx.Tx, cb Callback, at time.Tim
 			return Outcome{}, err
 		}
 		note := fmt.Sprintf("payment %s of %s did not succeed", cb.PaymentID, cb.Amount)
-		return Outcome{Result: ResultNoted}, addEntry(ctx, tx, o.ID, entry{o.Version, "payment_failed", actorProvider, note, at})
+		return Outcome{Result: ResultNoted}, noteFailure(ctx, tx, o, note, at)
 	}
 	if errors.Is(err, ErrAlreadyApplied) {
 		return Outcome{Result: ResultAlreadyApplied}, nil

@@ -1,6 +1,7 @@
 package order
 
 import (
+	"fmt"
 	"testing"
 
 	"orderpaid/platform/messaging/messagingtest"
@@ -66,5 +67,33 @@ func TestRefundThatIsAnnouncedAgainAfterOthersIsTheSame(t *testing.T) {
 	}
 	if got := s.get(t, o.OrderID); got.RefundedTotal.Amount != 20_000 || got.Version != 4 {
 		t.Errorf("got %s refunded in version %d, want 200.00 in 4", got.RefundedTotal.Formatted, got.Version)
+	}
+}
+
+// C91: somebody tries stolen cards on one order. Its history stays short enough
+// to be read, and what the provider said is kept all the same.
+func TestThousandsOfFailedPaymentsLeaveAHistoryThatCanBeRead(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	o := s.placed(t)
+	s.exec(t, `INSERT INTO order_history (order_id, version, entry, actor, note, at)
+		SELECT $1, 1, 'payment_failed', 'payment provider', 'payment ' || n || ' did not succeed', now() FROM generate_series(1, $2::int) n`, o.OrderID, maxFailures-1)
+	for i := range 5 {
+		r := s.announce(t, announcement{kind: PaymentFailed, orderID: o.OrderID, paymentID: fmt.Sprintf("pay_%d", i), amount: 49900, currency: "CNY"})
+		if r.result() != (Outcome{Result: ResultNoted}) {
+			t.Errorf("got %s, want it noted", r)
+		}
+	}
+	if got := len(s.get(t, o.OrderID).History); got != 1+maxFailures {
+		t.Errorf("got %d lines of history, want %d", got, 1+maxFailures)
+	}
+	if got := s.count(t, "payment_callback"); got != 5 {
+		t.Errorf("got %d callbacks, want all 5", got)
+	}
+	if r := s.pay(t, o, "pay_good"); r.result() != applied() {
+		t.Errorf("the right one after all: got %s, want applied", r)
+	}
+	if got := s.get(t, o.OrderID).History; got[len(got)-1].What != "paid" {
+		t.Errorf("got %+v last, want the payment", got[len(got)-1])
 	}
 }

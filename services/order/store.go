@@ -130,12 +130,24 @@ func queueEntry(b *pgx.Batch, orderID string, e entry) *pgx.QueuedQuery {
 	})
 }
 
-// addEntry notes something that changed nothing about the order.
-func addEntry(ctx context.Context, tx pgx.Tx, orderID string, e entry) error {
-	b := new(pgx.Batch)
-	queueEntry(b, orderID, e)
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
-		return fmt.Errorf("note %s of order %s: %w", e.What, orderID, err)
+// maxFailures is how many failed payments an order's history tells of. Who tries
+// stolen cards makes thousands, and the history is read whole. The callbacks of
+// all of them are kept.
+const maxFailures = 100
+
+const sqlInsertFailure = `
+INSERT INTO order_history (order_id, version, entry, actor, note, at)
+SELECT @order_id, @version, 'payment_failed', @actor, @note, @at
+ WHERE (SELECT count(*) FROM order_history WHERE order_id = @order_id AND entry = 'payment_failed') < @limit`
+
+// noteFailure notes a payment that did not succeed, which changes nothing about
+// the order. The caller holds the order's row lock.
+func noteFailure(ctx context.Context, tx pgx.Tx, o Order, note string, at time.Time) error {
+	_, err := tx.Exec(ctx, sqlInsertFailure, pgx.StrictNamedArgs{
+		"order_id": o.ID, "version": o.Version, "actor": actorProvider, "note": note, "at": at, "limit": maxFailures,
+	})
+	if err != nil {
+		return fmt.Errorf("note a failed payment of order %s: %w", o.ID, err)
 	}
 	return nil
 }

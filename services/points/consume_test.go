@@ -43,6 +43,7 @@ func TestTheStreamAgainUnderAnotherDurableAwardsNothing(t *testing.T) {
 	messagingtest.RequireStaged[PointsAwarded](t, f.pool)
 }
 
+// C92: an order is awarded once, whatever it comes as.
 func TestOrderPaidUnderAnotherEventIDChangesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -46,6 +46,7 @@ func draw(t *testing.T, rt *rapid.T, round int) history {
 // Whatever the order in which events arrive, however they are grouped and
 // repeated: every balance is the sum of its entries at each step, and in the
 // end it is what the orders say.
+// C92: no total drifts from its ledger.
 func TestBalancesAreTheSumOfTheLedgerInAnyInterleaving(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
