@@ -191,7 +191,10 @@ func (b *Broker) Ready(ctx context.Context) error {
 		return unavailable(fmt.Errorf("closed for good, last error: %v", b.nc.LastError()))
 	}
 	if !b.nc.IsConnected() {
-		return unavailable(errors.Join(errNotConnected, b.nc.LastError()))
+		if last := b.nc.LastError(); last != nil {
+			return unavailable(fmt.Errorf("%w: %w", errNotConnected, last))
+		}
+		return unavailable(errNotConnected)
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.AttemptTimeout)
 	defer cancel()
