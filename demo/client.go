@@ -22,8 +22,8 @@ type client struct {
 	shop    string // base URL of the order service
 	key     []byte // what callbacks are signed with
 	http    *http.Client
-	tokens  *tokens // of the customers
-	journal *Journal
+	tokens  *tokens  // of the customers
+	journal *Journal // set before anything is asked of the shop but its catalogue
 }
 
 // answerTimeout is how long the client waits before it calls an answer lost.
@@ -35,7 +35,7 @@ const (
 	lastRepeat  = time.Second
 )
 
-func newClient(shop, issuer, webhookSecret string, journal *Journal) (*client, error) {
+func newClient(shop, issuer, webhookSecret string) (*client, error) {
 	encoded, ok := strings.CutPrefix(webhookSecret, "whsec_")
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	if !ok || err != nil {
@@ -43,7 +43,7 @@ func newClient(shop, issuer, webhookSecret string, journal *Journal) (*client, e
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConns, transport.MaxIdleConnsPerHost = chaosWorkers, chaosWorkers // a new connection for each request would be most of its cost
-	client := &client{shop: shop, key: key, journal: journal, http: &http.Client{Transport: transport, Timeout: answerTimeout}}
+	client := &client{shop: shop, key: key, http: &http.Client{Transport: transport, Timeout: answerTimeout}}
 	client.tokens = newTokens(issuer, client.http)
 	return client, nil
 }
@@ -233,6 +233,9 @@ func (c *client) sign(req *http.Request, id string, body []byte) {
 	req.Header.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
 }
 
+// errNoShop: nobody is there to place orders with.
+var errNoShop = errors.New("the order service does not answer")
+
 // catalogue returns everything that the shop sells.
 func (c *client) catalogue(ctx context.Context) ([]product, error) {
 	var all []product
@@ -242,6 +245,9 @@ func (c *client) catalogue(ctx context.Context) ([]product, error) {
 			return nil, err
 		}
 		got := c.do(req)
+		if got.status == 0 {
+			return nil, fmt.Errorf("%w at %s", errNoShop, req.URL.Host)
+		}
 		if outcome, _ := got.outcome(); outcome != Accepted {
 			return nil, fmt.Errorf("read the catalogue: status %d", got.status)
 		}

@@ -133,6 +133,9 @@ func (c LoadCommand) Run(ctx context.Context, out io.Writer) error {
 		OrderURL: c.OrderURL, WebhookSecret: string(c.WebhookSecret), Journal: filepath.Clean(c.Journal),
 		Orders: c.Orders, Users: c.Users, Workers: c.Workers, Rate: c.Rate, Seed: c.Seed,
 	})
+	if errors.Is(err, errNoShop) {
+		return fmt.Errorf("%w: start scripts/demo in this folder, or name another with --order-url or ORDER_URL", err)
+	}
 	if err != nil {
 		return err
 	}

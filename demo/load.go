@@ -69,12 +69,7 @@ func Load(ctx context.Context, cfg LoadConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	journal, err := CreateJournal(cfg.Journal)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, journal.Close()) }()
-	c, err := newClient(cfg.OrderURL, cfg.IssuerURL, cfg.WebhookSecret, journal)
+	c, err := newClient(cfg.OrderURL, cfg.IssuerURL, cfg.WebhookSecret)
 	if err != nil {
 		return err
 	}
@@ -85,6 +80,10 @@ func Load(ctx context.Context, cfg LoadConfig) (err error) {
 			return err
 		}
 	}
+	if c.journal, err = CreateJournal(cfg.Journal); err != nil { // not before: without a shop there is nothing to keep
+		return err
+	}
+	defer func() { err = errors.Join(err, c.journal.Close()) }()
 
 	g, ctx := errgroup.WithContext(ctx)
 	numbers := make(chan int)
@@ -117,7 +116,7 @@ func steady(ctx context.Context, cfg LoadConfig) error {
 	if progress == nil {
 		progress = func(int) {}
 	}
-	c, err := newClient(cfg.OrderURL, cfg.IssuerURL, cfg.WebhookSecret, nil)
+	c, err := newClient(cfg.OrderURL, cfg.IssuerURL, cfg.WebhookSecret)
 	if err != nil {
 		return err
 	}

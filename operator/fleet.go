@@ -158,9 +158,9 @@ func silence(a *opsapi.Client, err error) Silence {
 	case errors.As(err, &refused):
 		return Silence{a.Service(), refused.Detail}
 	case errors.Is(err, context.DeadlineExceeded):
-		return Silence{a.Service(), "does not answer in time"}
+		return Silence{a.Service(), "does not answer in time at " + a.Host()}
 	default:
-		return Silence{a.Service(), "does not answer"}
+		return Silence{a.Service(), "does not answer at " + a.Host()}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -39,7 +38,7 @@ func (d Databases) each(ctx context.Context, use func(name string, conn *pgx.Con
 	for _, name := range names {
 		if err := d.with(ctx, name, use); err != nil {
 			errs = append(errs, fmt.Errorf("database %s: %w", name, err))
-			if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
+			if notThere(err) {
 				away++
 			}
 		}

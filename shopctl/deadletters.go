@@ -103,8 +103,12 @@ func (c DeadLettersGroups) Run(ctx context.Context, out io.Writer) error {
 				moment(&g.Oldest), moment(&g.Newest)})
 		}
 	}
+	errs = unanswered(errs, len(clients))
 	if c.JSON {
 		return errors.Join(append(errs, printJSON(out, all))...)
+	}
+	if len(rows) == 0 && len(errs) > 0 { // as with lists
+		return errors.Join(errs...)
 	}
 	return errors.Join(append(errs, table(out, "service\tconsumer\tstate\terror\tevent\tcount\toverdue\toldest\tnewest", rows))...)
 }

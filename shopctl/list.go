@@ -43,6 +43,9 @@ func (l list[T]) write(out io.Writer, asJSON bool, head string, row func(T) []st
 	if asJSON {
 		return errors.Join(append(l.errs, printJSON(out, l.entries))...)
 	}
+	if len(l.entries) == 0 && len(l.errs) > 0 { // that there are none was not said
+		return errors.Join(l.errs...)
+	}
 	rows := make([][]string, len(l.entries))
 	for i, entry := range l.entries {
 		rows[i] = row(entry)

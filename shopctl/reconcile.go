@@ -91,7 +91,7 @@ func (c Reconcile) Run(ctx context.Context, out io.Writer) error {
 	if c.NATSURL != "" {
 		broker, err := natsbroker.Connect(ctx, natsbroker.Config{URL: string(c.NATSURL), Name: "shopctl"})
 		if err != nil {
-			return err
+			return noBroker(c.NATSURL, err)
 		}
 		defer broker.Close()
 		cfg.Broker = broker
@@ -127,8 +127,31 @@ func (c Reconcile) once(ctx context.Context, out io.Writer, fleet *operator.Flee
 	if err := write(out); err != nil {
 		return err
 	}
-	if !report.OK() {
-		return fmt.Errorf("%w: %d, and %d parts did not answer", ErrFindings, len(report.Findings), len(report.Silent))
+	if report.OK() {
+		return nil
 	}
-	return nil
+	err = fmt.Errorf("%w: %d, and %d parts did not answer", ErrFindings, len(report.Findings), len(report.Silent))
+	return errors.Join(err, c.whatNext(ctx, report, cfg.Broker))
+}
+
+// whatNext says what to do about those who did not answer, if there are any.
+func (c Reconcile) whatNext(ctx context.Context, report operator.Report, broker *natsbroker.Broker) error {
+	silent := 0
+	for _, s := range report.Silent {
+		if _, service := c.Services.Services[s.Service]; service {
+			silent++
+		}
+	}
+	var next error
+	switch silent {
+	case 0:
+	case len(c.Services.Services):
+		next = errAway(setServices)
+	default:
+		next = errAbsent(setServices)
+	}
+	if broker != nil {
+		next = errors.Join(next, noBroker(c.NATSURL, broker.Ready(ctx)))
+	}
+	return next
 }

@@ -343,6 +343,9 @@ func (c ReplayList) Run(ctx context.Context, out io.Writer) error {
 	if c.JSON {
 		return errors.Join(append(errs, printJSON(out, replays))...)
 	}
+	if len(replays) == 0 && len(errs) > 0 { // as with lists
+		return errors.Join(errs...)
+	}
 	return errors.Join(append(errs, writeReplays(out, replays))...)
 }
 

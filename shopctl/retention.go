@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orderpaid/platform/messaging"
-	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/postgres"
 	"orderpaid/platform/process"
 	"orderpaid/services/order"
@@ -134,7 +133,7 @@ func retainOrder(ctx context.Context, out io.Writer, pool *pgxpool.Pool, cfg ord
 // streamAge asks the broker how long it keeps events. A stream that keeps them
 // for ever leaves no age at which an inbox may forget.
 func streamAge(ctx context.Context, url process.Secret) (time.Duration, error) {
-	broker, err := natsbroker.Connect(ctx, natsbroker.Config{URL: string(url), Name: "shopctl"})
+	broker, err := connect(ctx, url)
 	if err != nil {
 		return 0, err
 	}

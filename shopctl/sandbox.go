@@ -59,7 +59,7 @@ func (f SandboxFlags) run(ctx context.Context, out io.Writer, s Services, req op
 	}
 	var broker *natsbroker.Broker
 	if req.From.Source == "stream" {
-		if broker, err = natsbroker.Connect(ctx, natsbroker.Config{URL: string(f.NATSURL), Name: "shopctl"}); err != nil {
+		if broker, err = connect(ctx, f.NATSURL); err != nil {
 			return err
 		}
 		defer broker.Close()
@@ -69,6 +69,9 @@ func (f SandboxFlags) run(ctx context.Context, out io.Writer, s Services, req op
 		API: opsapi.Config{Service: client.Service(), Broker: broker,
 			Flags: opsapi.Flags{OpsPeers: s.Services, OpsPeerToken: s.Token, PayloadKeys: f.PayloadKeys}},
 	}, req)
+	if notThere(err) { // the cluster: who is asked for events answers in its own words
+		return errors.Join(err, hint("start scripts/demo in this folder, or name the cluster with --sandbox-admin-url or SHOPCTL_ADMIN_URL"))
+	}
 	if err != nil {
 		return err
 	}

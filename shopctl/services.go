@@ -14,7 +14,6 @@ import (
 	"github.com/google/uuid"
 
 	"orderpaid/operator"
-	"orderpaid/platform/httpserver"
 	"orderpaid/platform/opsapi"
 	"orderpaid/platform/process"
 )
@@ -30,36 +29,6 @@ type Services struct {
 // Reason is why something is done. It is kept with the action.
 type Reason struct {
 	Reason string `name:"reason" required:"" help:"Why. It is kept with your name, for whoever asks later."`
-}
-
-// What names the services and the databases, for hints.
-const (
-	setServices  = "SHOPCTL_SERVICES (order=http://127.0.0.1:9080 …) and SHOPCTL_TOKEN"
-	setDatabases = "SHOPCTL_DATABASES (order=postgres://shop_relay@db/shop_order …)"
-)
-
-// errNobody: a command has nobody to ask.
-func errNobody(set string) error {
-	return errors.New("it is not known whom to ask: start scripts/demo in this folder, or set " + set)
-}
-
-// errAway: a command knows whom to ask, and none of them is there. The demo's
-// file outlives the demo, so this is what a shop that was stopped looks like.
-func errAway(set string) error {
-	return errors.New("nobody could be asked: start scripts/demo in this folder, or name a shop that runs in " + set)
-}
-
-// unanswered adds what to do next to the errors of so many services that were
-// asked, if none of them answered. A refusal is an answer.
-func unanswered(errs []error, asked int) []error {
-	refused := func(err error) bool {
-		var answer *httpserver.Error
-		return errors.As(err, &answer)
-	}
-	if asked == 0 || len(errs) < asked || slices.ContainsFunc(errs, refused) {
-		return errs
-	}
-	return append(errs, errAway(setServices))
 }
 
 func (s Services) fleet() (*operator.Fleet, error) {

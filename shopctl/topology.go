@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/process"
@@ -42,24 +38,6 @@ func (f TopologyFlags) topology() natsbroker.Topology {
 	return t
 }
 
-// at adds to the error of a broker that is not there which one it is, and what
-// names another: the client's own words have no address. The password that an
-// address may hold stays out.
-func (f TopologyFlags) at(err error) error {
-	if !errors.Is(err, nats.ErrNoServers) {
-		return err
-	}
-	var hosts []string
-	for _, server := range strings.Split(string(f.NATSURL), ",") {
-		u, parseErr := url.Parse(strings.TrimSpace(server))
-		if parseErr != nil || u.Host == "" {
-			return fmt.Errorf("%w; --nats-url or NATS_URL names the broker", err)
-		}
-		hosts = append(hosts, u.Host)
-	}
-	return fmt.Errorf("no broker at %s: %w; start scripts/demo in this folder, or name another with --nats-url or NATS_URL", strings.Join(hosts, ", "), err)
-}
-
 // TopologyPlan shows what apply would change.
 type TopologyPlan struct{ TopologyFlags }
 
@@ -75,7 +53,7 @@ var ErrDifferences = errors.New("the topology is not as it should be")
 func (c TopologyPlan) Run(ctx context.Context, out io.Writer) error {
 	changes, err := natsbroker.PlanTopology(ctx, string(c.NATSURL), c.topology())
 	if err != nil {
-		return c.at(err)
+		return noBroker(c.NATSURL, err)
 	}
 	for _, change := range changes {
 		how := "can be changed in place"
@@ -108,7 +86,7 @@ func (c TopologyApply) Run(ctx context.Context, out io.Writer) error {
 	t := c.topology()
 	t.Update = c.Update
 	if err := natsbroker.EnsureTopology(ctx, string(c.NATSURL), t); err != nil {
-		return c.at(err)
+		return noBroker(c.NATSURL, err)
 	}
 	fmt.Fprintf(out, "stream %s and %d durables are as they should be\n", natsbroker.DefaultStream, len(t.Subscriptions))
 	return nil

@@ -314,7 +314,7 @@ func (w *world) run(t *testing.T, args ...string) (string, error) {
 	if err != nil {
 		t.Fatalf("shopctl %s: %v", strings.Join(args, " "), err)
 	}
-	err = parsed.Run()
+	err = shopctl.Run(parsed)
 	return out.String(), err
 }
 

@@ -32,7 +32,7 @@ func main() {
 	var cli commands
 	parsed := process.ParseCommands(&cli, kong.Name("shopctl"), kong.Description(about), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(os.Stdout, (*io.Writer)(nil)))
-	parsed.FatalIfErrorf(parsed.Run())
+	parsed.FatalIfErrorf(shopctl.Run(parsed))
 }
 
 const about = `Tells what became of an order, shows what waits or has failed, and mends it: every service is asked over its API for

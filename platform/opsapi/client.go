@@ -22,10 +22,11 @@ import (
 )
 
 // A Client asks the ops API of one service. What the service refuses is an
-// [*httpserver.Error]; everything else means that it does not answer.
+// [*httpserver.Error]; that it does not answer is a [*SilentError].
 type Client struct {
 	service string
 	base    string
+	host    string // of base, which may hold a password
 	token   process.Secret
 	http    *http.Client
 }
@@ -44,8 +45,29 @@ func NewClient(service, base string, token process.Secret) (*Client, error) {
 	if err := checkURL(base); err != nil {
 		return nil, err
 	}
-	return &Client{service, strings.TrimRight(base, "/"), token, &http.Client{Timeout: clientTimeout}}, nil
+	u, err := url.Parse(base)
+	if err != nil {
+		return nil, withoutURL(err)
+	}
+	return &Client{service, strings.TrimRight(base, "/"), u.Host, token, &http.Client{Timeout: clientTimeout}}, nil
 }
+
+// A SilentError says that a service does not answer, or no longer than a half
+// of an answer.
+type SilentError struct {
+	Service string
+	Host    string // host:port, where it was asked
+	Err     error
+}
+
+func (e *SilentError) Error() string {
+	return fmt.Sprintf("%s at %s does not answer: %v", e.Service, e.Host, e.Err)
+}
+
+func (e *SilentError) Unwrap() error { return e.Err }
+
+// Host returns where the service is asked, as host:port.
+func (c *Client) Host() string { return c.host }
 
 // Service returns the name of the service that is asked.
 func (c *Client) Service() string { return c.service }
@@ -306,12 +328,12 @@ func do[T any](ctx context.Context, c *Client, method, target string, body []byt
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return answer, fmt.Errorf("%s does not answer: %w", c.service, withoutURL(err))
+		return answer, &SilentError{c.service, c.host, withoutURL(err)}
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return answer, fmt.Errorf("%s does not answer: %w", c.service, withoutURL(err))
+		return answer, &SilentError{c.service, c.host, withoutURL(err)}
 	}
 	if resp.StatusCode != http.StatusOK {
 		return answer, fmt.Errorf("%s: %w", c.service, refusal(resp.StatusCode, raw))

@@ -121,13 +121,17 @@ func (a *API) fromOutbox(ctx context.Context, kinds []messaging.Kind, s Selectio
 	return limited(all, nil)
 }
 
+// CodeOwnerSilent is the code of a replay that is refused because the owner of its
+// events, another service, does not answer.
+const CodeOwnerSilent = "owner_does_not_answer"
+
 // unreachable makes an answer of what a peer did: that is not this service's
 // fault, and whoever asked must learn whose it is.
 func unreachable(err error) error {
 	if isCode(err, errReplayTooLarge.Code) {
 		return err
 	}
-	return &httpserver.Error{Status: http.StatusBadGateway, Code: "owner_does_not_answer", Detail: err.Error()}
+	return &httpserver.Error{Status: http.StatusBadGateway, Code: CodeOwnerSilent, Detail: err.Error()}
 }
 
 func owners(kinds []messaging.Kind) (names []string) {
