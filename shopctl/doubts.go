@@ -51,7 +51,7 @@ type DoubtsSettle struct {
 	Services
 	Reason
 	ID      string `arg:"" help:"The effect, such as notify/ntf_0197f3a2c4de7b1a9c55d2e8f0a1b2c3."`
-	Outcome string `required:"" enum:"happened,again" help:"happened: it arrived, and is counted as sent. again: it did not, and is sent once more under the same Message-ID."`
+	Outcome string `required:"" enum:"happened,again" help:"happened: it arrived, and is counted as sent. again: it did not, or was given up, and is sent once more under the same Message-ID."`
 }
 
 // Help is printed below the flags.

@@ -28,9 +28,10 @@ type DoubtDesk struct {
 	// List returns doubts in the order of their ids, behind the id after.
 	List func(ctx context.Context, after string, limit int) ([]Doubt, error)
 
-	// Settle ends one: it happened, or it shall be tried again. It records who
-	// says so and why in the same transaction under [DoubtTarget]. It returns
-	// ErrNoDoubt if there is none with this id, any more.
+	// Settle ends one: it happened, or it shall be tried again, which may also be
+	// said of an effect that was given up. It records who says so and why in the
+	// same transaction under [DoubtTarget]. It returns ErrNoDoubt if there is none
+	// with this id, any more.
 	Settle func(ctx context.Context, id string, happened bool, who messaging.Actor) error
 }
 

@@ -15,7 +15,9 @@ import (
 )
 
 // A mail that was sent and never acknowledged, as often as policy repeats it,
-// is left to a person: only the mail server's log tells whether it arrived.
+// is left to a person: only the mail server's log tells whether it arrived. A
+// mail that was given up is no doubt and on no list, but the person who has
+// mended what stood in its way may have it sent in the same way.
 
 func (d *Delivery) doubts(operators *pgxpool.Pool) opsapi.DoubtDesk {
 	return opsapi.DoubtDesk{
@@ -42,10 +44,10 @@ func listDoubts(ctx context.Context, pool *pgxpool.Pool, after string, limit int
 
 // settleDoubt makes a mail of unknown outcome a sent one, and states that, or
 // queues it once more, with its old Message-ID: whoever has it can tell that the
-// second is the same.
+// second is the same. A failed mail can only be queued.
 func (d *Delivery) settleDoubt(ctx context.Context, pool *pgxpool.Pool, id string, happened bool, who messaging.Actor) error {
 	err := postgres.InTx(ctx, pool, func(tx pgx.Tx) error {
-		c, version, at, err := endDoubt(ctx, tx, id, happened)
+		c, version, at, was, err := endDoubt(ctx, tx, id, happened)
 		if err != nil {
 			return err
 		}
@@ -58,7 +60,7 @@ func (d *Delivery) settleDoubt(ctx context.Context, pool *pgxpool.Pool, id strin
 		} else {
 			afterCommit(tx, d.Wake)
 		}
-		return messaging.RecordAction(ctx, tx, who, "settle", opsapi.DoubtTarget(id), map[string]any{"state": Unknown}, after)
+		return messaging.RecordAction(ctx, tx, who, "settle", opsapi.DoubtTarget(id), map[string]any{"state": was}, after)
 	})
 	if err != nil {
 		return fmt.Errorf("settle mail %s: %w", id, err)
@@ -69,16 +71,23 @@ func (d *Delivery) settleDoubt(ctx context.Context, pool *pgxpool.Pool, id strin
 // sqlEndDoubt takes the row by its state: of two people who decide at once, one
 // finds that there is no doubt any more.
 const sqlEndDoubt = `
-UPDATE delivery_task SET state = CASE WHEN @happened THEN 'sent' ELSE 'queued' END, due_at = now(), updated_at = now(),
-	code = CASE WHEN @happened THEN '' ELSE code END, version = version + CASE WHEN @happened THEN 1 ELSE 0 END
- WHERE notification_id = @id AND state = 'unknown'
-RETURNING notification_id, order_id, user_id, template, event_id, correlation_id, tenant, version, updated_at`
+WITH ended AS (
+	SELECT notification_id, state FROM delivery_task
+	 WHERE notification_id = @id AND (state = 'unknown' OR state = 'failed' AND NOT @happened)
+	   FOR UPDATE
+)
+UPDATE delivery_task t SET state = CASE WHEN @happened THEN 'sent' ELSE 'queued' END, due_at = now(), updated_at = now(),
+	code = CASE WHEN @happened THEN '' ELSE t.code END, attempts = CASE WHEN @happened THEN t.attempts ELSE 0 END,
+	version = t.version + CASE WHEN @happened THEN 1 ELSE 0 END
+  FROM ended
+ WHERE t.notification_id = ended.notification_id
+RETURNING t.notification_id, t.order_id, t.user_id, t.template, t.event_id, t.correlation_id, t.tenant, t.version, t.updated_at, ended.state`
 
-func endDoubt(ctx context.Context, tx pgx.Tx, id string, happened bool) (c claimed, version int64, at time.Time, err error) {
+func endDoubt(ctx context.Context, tx pgx.Tx, id string, happened bool) (c claimed, version int64, at time.Time, was State, err error) {
 	err = tx.QueryRow(ctx, sqlEndDoubt, pgx.NamedArgs{"id": id, "happened": happened}).Scan(&c.ID, &c.OrderID, &c.UserID, &c.Template,
-		&c.cause.EventID, &c.cause.CorrelationID, &c.cause.Tenant, &version, &at)
+		&c.cause.EventID, &c.cause.CorrelationID, &c.cause.Tenant, &version, &at, &was)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = opsapi.ErrNoDoubt
 	}
-	return c, version, at, err
+	return c, version, at, was, err
 }

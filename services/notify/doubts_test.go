@@ -79,6 +79,38 @@ func TestAPersonHasAMailInDoubtSentOnceMoreUnderItsMessageID(t *testing.T) {
 	}
 }
 
+// C93: the server was told wrongly to refuse our mails, and is mended.
+func TestAPersonHasAMailSentThatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.server.setFaults(t, sim.Fault{Kind: "refuse", Stage: "recipient", Code: 554, Status: "5.7.1"})
+	stop := f.startSending(t, quick(3, 0))
+	order := newOrder()
+	f.deliver(t, paid(t, order, "u1"))
+	failed := f.requireState(t, "u1", Failed)
+	stop()
+	f.server.setFaults(t)
+	desk := f.newDelivery(t, quick(3, 0)).doubts(f.pool)
+	if doubts, err := desk.List(t.Context(), "", 10); err != nil || len(doubts) != 0 {
+		t.Errorf("got %+v, %v, want no doubt about it", doubts, err)
+	}
+	if err := desk.Settle(t.Context(), failed.NotificationID, true, alice); !errors.Is(err, opsapi.ErrNoDoubt) {
+		t.Errorf("got %v for a mail that cannot have arrived, want ErrNoDoubt", err)
+	}
+	if err := desk.Settle(t.Context(), failed.NotificationID, false, alice); err != nil {
+		t.Fatal(err)
+	}
+	f.startSending(t, quick(3, 0))
+	f.requireState(t, "u1", Sent)
+	if got := len(f.server.mails(t, order)); got != 1 {
+		t.Errorf("the customer has %d mails, want 1", got)
+	}
+	actions, err := messaging.NewHistory(f.pool).ActionsOn(t.Context(), opsapi.DoubtTarget(failed.NotificationID))
+	if err != nil || len(actions) != 1 || actions[0].Actor != alice.Name {
+		t.Errorf("got %+v, %v, want one action of alice", actions, err)
+	}
+}
+
 // Whoever takes the service away must not lose a mail that has not been sent, or
 // of which nobody knows whether it was.
 func TestTheServiceIsUnfinishedUntilEachMailHasEnded(t *testing.T) {
