@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
 
 	"github.com/go-chi/chi/v5"
@@ -43,12 +44,11 @@ func (a *api) routes() http.Handler {
 
 // listMails answers GET /mails?to=&order=&message_id=&offset=&limit=.
 func (a *api) listMails(w http.ResponseWriter, r *http.Request) {
-	offset, limit, err := page(r)
+	ask, offset, limit, err := page(r, "to", "order", "message_id")
 	if err != nil {
 		httpserver.WriteError(w, r, err)
 		return
 	}
-	ask := r.URL.Query()
 	mails, err := a.box.find(Query{ask.Get("to"), ask.Get("order"), ask.Get("message_id"), offset, limit})
 	if err != nil {
 		httpserver.WriteError(w, r, err)
@@ -159,14 +159,14 @@ func (a *api) announceAgain(w http.ResponseWriter, r *http.Request) {
 
 // listPayments answers GET /payments?order=&offset=&limit=, refunds included.
 func (a *api) listPayments(w http.ResponseWriter, r *http.Request) {
-	offset, limit, err := page(r)
+	ask, offset, limit, err := page(r, "order")
 	if err != nil {
 		httpserver.WriteError(w, r, err)
 		return
 	}
 	httpserver.WriteJSON(w, http.StatusOK, struct {
 		Payments []Payment `json:"payments"`
-	}{a.provider.list(r.URL.Query().Get("order"), offset, limit)})
+	}{a.provider.list(ask.Get("order"), offset, limit)})
 }
 
 // answer writes what the provider has recorded, or why it has not.
@@ -184,18 +184,22 @@ func answer(w http.ResponseWriter, r *http.Request, p Payment, err error) {
 	httpserver.WriteJSON(w, http.StatusCreated, p)
 }
 
-// page reads offset and limit, by default the first 100.
-func page(r *http.Request) (offset, limit int, err error) {
+// page reads offset and limit, by default the first 100, and the filters of
+// these names. Others are refused: the list would be everybody's.
+func page(r *http.Request, filters ...string) (ask url.Values, offset, limit int, err error) {
 	const maxLimit = 1000
 	limit = 100
+	if ask, err = httpserver.ReadQuery(r, append(filters, "offset", "limit")...); err != nil {
+		return nil, 0, 0, err
+	}
 	for name, value := range map[string]*int{"offset": &offset, "limit": &limit} {
-		if given := r.URL.Query().Get(name); given != "" {
+		if given := ask.Get(name); given != "" {
 			if *value, err = strconv.Atoi(given); err != nil || *value < 0 {
-				return 0, 0, invalid(errors.New(name + " must be a whole number, not negative"))
+				return nil, 0, 0, invalid(errors.New(name + " must be a whole number, not negative"))
 			}
 		}
 	}
-	return offset, min(limit, maxLimit), nil
+	return ask, offset, min(limit, maxLimit), nil
 }
 
 func check(ok bool, otherwise string) error {

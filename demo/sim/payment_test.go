@@ -246,7 +246,9 @@ func TestWishesThatMakeNoSenseAreRefused(t *testing.T) {
 			t.Errorf("%s %+v: got %d, want %d", c.path, c.body, got, c.want)
 		}
 	}
-	if got := w.call(t, "GET", "/mails?limit=x", nil, nil); got != 422 {
-		t.Errorf("bad limit: got %d, want 422", got)
+	for path, want := range map[string]int{"/mails?limit=x": 422, "/mails?order_id=o": 400, "/payments?to=x": 400, "/payments?order=a&order=b": 400} {
+		if got := w.call(t, "GET", path, nil, nil); got != want {
+			t.Errorf("GET %s: got %d, want %d", path, got, want)
+		}
 	}
 }
