@@ -21,6 +21,7 @@ type Fault struct {
 	Stage   string `json:"stage,omitempty"`    // refuse: hello, sender, recipient or data. Defaults to data
 	Code    int    `json:"code,omitempty"`     // refuse: 400 to 599. Defaults to 451
 	Status  string `json:"status,omitempty"`   // refuse: the enhanced status beside the code (RFC 3463), such as 5.4.5. Defaults to 4.0.0 or 5.0.0
+	Text    string `json:"text,omitempty"`     // refuse: the words after them, in ASCII. Defaults to "refused on request"
 	Keep    bool   `json:"keep,omitempty"`     // hang, drop: keep the mail all the same: accepted, and nobody told
 	DelayMS int    `json:"delay_ms,omitempty"` // hang, slow: how long. A hang without it lasts until it is cleared
 	Times   int    `json:"times,omitempty"`    // how often it strikes. 0: until it is cleared
@@ -42,7 +43,10 @@ const (
 
 const maxDelay = 10 * time.Minute
 
-var statusPattern = regexp.MustCompile(`^[45]\.[0-9]{1,3}\.[0-9]{1,3}$`)
+var (
+	statusPattern = regexp.MustCompile(`^[45]\.[0-9]{1,3}\.[0-9]{1,3}$`)
+	textPattern   = regexp.MustCompile(`^[ -~]{1,200}$`)
+)
 
 // complete fills in the defaults and refuses what makes no sense.
 func (f *Fault) complete() error {
@@ -55,6 +59,9 @@ func (f *Fault) complete() error {
 	if f.Status == "" {
 		f.Status = fmt.Sprintf("%d.0.0", f.Code/100)
 	}
+	if f.Text == "" {
+		f.Text = "refused on request"
+	}
 	switch {
 	case !slices.Contains([]string{refuse, hang, drop, slow}, f.Kind):
 		return fmt.Errorf("kind %q is none of refuse, hang, drop, slow", f.Kind)
@@ -64,6 +71,8 @@ func (f *Fault) complete() error {
 		return fmt.Errorf("code %d is not between 400 and 599", f.Code)
 	case f.Kind == refuse && !statusPattern.MatchString(f.Status):
 		return fmt.Errorf("status %q is not three numbers such as 5.4.5", f.Status)
+	case f.Kind == refuse && !textPattern.MatchString(f.Text):
+		return fmt.Errorf("text %q is not one line of at most 200 letters of ASCII", f.Text)
 	case f.DelayMS < 0 || f.delay() > maxDelay:
 		return fmt.Errorf("delay_ms must be between 0 and %d", maxDelay.Milliseconds())
 	case f.Times < 0:

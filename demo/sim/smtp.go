@@ -149,7 +149,7 @@ func refusal(f Fault) error {
 	for i, part := range strings.Split(f.Status, ".") {
 		status[i], _ = strconv.Atoi(part) // the fault was refused if these were no three numbers
 	}
-	return &smtp.SMTPError{Code: f.Code, EnhancedCode: status, Message: "refused on request"}
+	return &smtp.SMTPError{Code: f.Code, EnhancedCode: status, Message: f.Text}
 }
 
 // orderID is what the shop's order ids look like wherever a customer sees them.

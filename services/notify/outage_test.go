@@ -62,6 +62,18 @@ func TestAQuotaThatIsUsedUpPutsMailsOffAndFailsNone(t *testing.T) {
 	}
 }
 
+// C96: the server forgets who we are, and relays for nobody until that is mended.
+func TestAServerThatRelaysNoMoreFailsNoMailWhileItIsMended(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.server.setFaults(t, sim.Fault{Kind: "refuse", Stage: "recipient", Code: 554, Status: "5.7.1", Text: "Relay access denied", Times: 3})
+	f.startSending(t, quick(12, 0))
+	f.deliver(t, paid(t, newOrder(), "u1"), paid(t, newOrder(), "u2"))
+	for _, user := range []string{"u1", "u2"} {
+		f.requireState(t, user, Sent)
+	}
+}
+
 func TestAMailWhoseSenderDiedCountsAsUnanswered(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

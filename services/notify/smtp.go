@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/wneessen/go-mail"
@@ -181,6 +183,8 @@ func judge(err error, delivered bool) (r Result, reusable bool) {
 		r.Outcome, r.Err = Unavailable, errors.New("the mail server refuses the sender with "+r.Reply)
 	case code >= 500 && aboutUs(code, failure.EnhancedStatusCode()):
 		r.Outcome, r.Err = Unavailable, errors.New("the mail server refuses us with "+r.Reply)
+	case code >= 500 && failure.Reason == mail.ErrSMTPRcptTo && relayDenied(failure.Error()):
+		r.Outcome = Deferred
 	case code >= 500:
 		r.Outcome = Rejected
 	case code == 0 && failure.Reason == mail.ErrSMTPDataClose:
@@ -211,6 +215,19 @@ func aboutUs(code int, enhanced string) bool {
 		return true
 	}
 	return false
+}
+
+// relayDenied reports whether a recipient was refused with "Relay access
+// denied", "Relaying denied", "Unable to relay" or the like. It has no status of
+// its own. A server says so to everybody when it no longer knows us, and then
+// every mail would fail for good within minutes; or to one recipient, because
+// it has rules of where mails may go. So the mail is put off, within its budget.
+//
+// Words with an @ are addresses, which have no say in this.
+func relayDenied(said string) bool {
+	return slices.ContainsFunc(strings.Fields(strings.ToLower(said)), func(word string) bool {
+		return strings.HasPrefix(word, "relay") && !strings.Contains(word, "@")
+	})
 }
 
 func (m *Mailer) dial(ctx context.Context) (*connection, error) {

@@ -30,7 +30,7 @@ func testMail(t *testing.T) *mail.Msg {
 	return msg
 }
 
-// C65: what is about us or about any mail is not the mail's end, however
+// C65, C96: what is about us or about any mail is not the mail's end, however
 // permanent the server calls it.
 func TestTheMailerSaysWhatIsKnownAboutAMail(t *testing.T) {
 	t.Parallel()
@@ -46,6 +46,9 @@ func TestTheMailerSaysWhatIsKnownAboutAMail(t *testing.T) {
 		"we have not signed in":          {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 530, Status: "5.7.0"}, Unavailable, "530 5.7.0"},
 		"server takes no mails":          {sim.Fault{Kind: "refuse", Code: 554, Status: "5.3.2"}, Unavailable, "554 5.3.2"},
 		"mail is too big":                {sim.Fault{Kind: "refuse", Code: 552, Status: "5.3.4"}, Rejected, "552 5.3.4"},
+		"server does not know us":        {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 554, Status: "5.7.1", Text: "<x@example.com>: Relay access denied"}, Deferred, "554 5.7.1"},
+		"server relays no more":          {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 550, Status: "5.7.1", Text: "Relaying denied"}, Deferred, "550 5.7.1"},
+		"recipient's name is relay":      {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 550, Status: "5.1.1", Text: "relay@example.com: no such user"}, Rejected, "550 5.1.1"},
 		"mail is taken for spam":         {sim.Fault{Kind: "refuse", Code: 554, Status: "5.7.1"}, Rejected, "554 5.7.1"},
 		"recipient refused for now":      {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 450}, Deferred, "450 4.0.0"},
 		"recipient refused for good":     {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 550}, Rejected, "550 5.0.0"},
