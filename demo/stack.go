@@ -166,8 +166,11 @@ func (s *Stack) startNATS(ctx context.Context) error {
 	return s.Start(ctx, spec)
 }
 
+// ensureTopology also brings the durables of an older demo's folder up to date.
 func (s *Stack) ensureTopology(ctx context.Context) error {
-	return natsbroker.EnsureTopology(ctx, s.NATSURL, shopctl.Topology())
+	topology := shopctl.Topology()
+	topology.Update = true
+	return natsbroker.EnsureTopology(ctx, s.NATSURL, topology)
 }
 
 // address picks a local address, the preferred one if that is wanted and free,

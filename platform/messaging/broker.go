@@ -108,7 +108,8 @@ type Publisher interface {
 // topology creates them; services only bind.
 type Subscription struct {
 	Durable string // for example "points-awarder"; it is the identity of the consumer's inbox
-	Kinds   []Kind // what is delivered; everything else is filtered by the broker
+	Kinds   []Kind // what is delivered; everything else is filtered, by the broker unless Wide is set
+	Wide    bool   // the broker may send what lies between the kinds as well; see [Consumer.Wide]
 }
 
 // A Subscriber gives access to durable subscriptions that already exist.

@@ -15,6 +15,7 @@ const auditor = "console-auditor"
 // register makes the consumer feed the trail with every kind there is. A new
 // kind of any service needs a line here; until then nobody delivers it here.
 func (s *Service) register(c *messaging.Consumer) {
+	c.Wide() // it reads everything
 	messaging.HandleBatch(c, heard[OrderCreated](s))
 	messaging.HandleBatch(c, heard[OrderPaid](s))
 	messaging.HandleBatch(c, heard[OrderRefunded](s))

@@ -58,6 +58,7 @@ const templatePaid = "order_paid"
 // register gives the consumer its handlers. They may run in any order and long
 // after the event: what is done stays done.
 func (s *Service) register(c *messaging.Consumer) {
+	c.Wide() // what lies between are its own events
 	messaging.HandleBatch(c, s.onPointsAwarded)
 	messaging.HandleBatch(c, s.onNotificationSent)
 	messaging.HandleBatch(c, s.onNotificationFailed)

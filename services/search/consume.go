@@ -21,6 +21,7 @@ const indexer = "search-indexer"
 // change: should anything else ever write one, the newer wins.
 func (s *Service) register(c *messaging.Consumer) {
 	c.EveryVersion()
+	c.Wide() // it reads all that is said of orders
 	messaging.HandleBatch(c, s.onOrdersCreated)
 	messaging.HandleBatch(c, s.onOrdersPaid)
 	messaging.HandleBatch(c, s.onOrdersRefunded)

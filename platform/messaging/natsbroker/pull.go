@@ -82,9 +82,15 @@ func (s *source) receive(prefix string, m *nats.Msg) {
 		s.report(fmt.Errorf("a message on %s: %w", m.Subject, err))
 		return
 	}
+	d, wanted := &delivery{nc: s.b.nc, msg: m, meta: meta}, s.kinds.has(m.Subject)
+	if !wanted { // it lies between the kinds of a wide subscription
+		_ = d.Ack() // if it is lost, the message comes again
+	}
 	s.mu.Lock()
-	s.ready = append(s.ready, &delivery{nc: s.b.nc, msg: m, meta: meta})
-	s.readyBytes += len(m.Data)
+	if wanted {
+		s.ready = append(s.ready, d)
+		s.readyBytes += len(m.Data)
+	}
 	s.request.heard = time.Now()
 	s.looked, s.starved, s.remedies, s.err = s.request.heard, false, 0, nil
 	over := false

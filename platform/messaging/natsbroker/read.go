@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,19 +24,15 @@ import (
 // It is for one goroutine.
 type Reader struct {
 	b     *Broker
-	kinds map[string]bool // subjects without their shard
-	next  uint64          // the sequence to go on from; 0: begin at start
+	kinds kindSet
+	next  uint64 // the sequence to go on from; 0: begin at start
 	start time.Time
 }
 
 // Reader returns a reader of the given kinds that starts at the sequence from;
 // 1 is the beginning.
 func (b *Broker) Reader(kinds []messaging.Kind, from uint64) *Reader {
-	r := &Reader{b: b, kinds: make(map[string]bool, len(kinds)), next: max(from, 1)}
-	for _, kind := range kinds {
-		r.kinds[strings.TrimSuffix(kind.Filter(), ".*")] = true
-	}
-	return r
+	return &Reader{b: b, kinds: newKindSet(kinds), next: max(from, 1)}
 }
 
 // ReaderSince returns a reader of the given kinds that starts at the first
@@ -99,7 +94,7 @@ func (r *Reader) read(ctx context.Context, limit int) (batch []*Stored, next uin
 			return nil, 0, unavailable(err)
 		}
 		next = m.Sequence + 1
-		if kind := m.Subject[:max(0, strings.LastIndexByte(m.Subject, '.'))]; r.kinds[kind] {
+		if r.kinds.has(m.Subject) {
 			batch = append(batch, &Stored{stream: r.b.cfg.Stream, msg: m, header: ownHeaders(m.Header)})
 		}
 	}

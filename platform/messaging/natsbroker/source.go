@@ -30,6 +30,7 @@ import (
 type source struct {
 	b       *Broker
 	sub     messaging.Subscription
+	kinds   kindSet
 	ackWait time.Duration
 	created time.Time // of the durable: another time means another durable of that name
 
@@ -59,7 +60,7 @@ var errClosed = errors.New("the subscription is closed")
 
 func (b *Broker) open(sub messaging.Subscription, info *jetstream.ConsumerInfo) (*source, error) {
 	s := &source{
-		b: b, sub: sub, ackWait: info.Config.AckWait, created: info.Created,
+		b: b, sub: sub, kinds: newKindSet(sub.Kinds), ackWait: info.Config.AckWait, created: info.Created,
 		arrived: make(chan struct{}, 1), room: make(chan struct{}, 1), trouble: make(chan struct{}, 1),
 		stopped: make(chan struct{}), looked: time.Now(),
 	}

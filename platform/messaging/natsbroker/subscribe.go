@@ -49,7 +49,7 @@ func (b *Broker) inspect(ctx context.Context, sub messaging.Subscription) (*jets
 
 // fits says what about a durable contradicts the subscription, or nil.
 func fits(c jetstream.ConsumerConfig, sub messaging.Subscription, prefetch int) error {
-	have, want := filters(c), kindFilters(sub.Kinds)
+	have, exact := filters(c), kindFilters(sub.Kinds)
 	switch {
 	case c.AckPolicy != jetstream.AckExplicitPolicy:
 		return fmt.Errorf("it acknowledges by policy %v, not each message", c.AckPolicy)
@@ -61,8 +61,10 @@ func fits(c jetstream.ConsumerConfig, sub messaging.Subscription, prefetch int) 
 		return errors.New("it delivers headers only")
 	case c.MaxAckPending > 0 && prefetch >= c.MaxAckPending:
 		return fmt.Errorf("prefetch of %d is not below its %d messages in flight", prefetch, c.MaxAckPending)
-	case !slices.Equal(have, want):
-		return fmt.Errorf("it delivers %s, not %s", strings.Join(have, ", "), strings.Join(want, ", "))
+	// A wide one may be exact: so that services can be replaced before the
+	// topology, and never receive what they do not expect.
+	case !slices.Equal(have, exact) && !slices.Equal(have, subjectsOf(sub)):
+		return fmt.Errorf("it delivers %s, not %s", strings.Join(have, ", "), strings.Join(subjectsOf(sub), ", "))
 	}
 	return nil
 }
@@ -74,6 +76,47 @@ func filters(c jetstream.ConsumerConfig) []string {
 	}
 	slices.Sort(subjects)
 	return subjects
+}
+
+// subjectsOf returns by which subjects the durable of a subscription chooses.
+func subjectsOf(sub messaging.Subscription) []string {
+	if sub.Wide {
+		return []string{covering(sub.Kinds)}
+	}
+	return kindFilters(sub.Kinds)
+}
+
+// covering returns the narrowest pattern that matches all kinds: what they
+// share is spelt out, and any token may stand where they differ.
+func covering(kinds []messaging.Kind) string {
+	var tokens []string
+	for _, kind := range kinds {
+		for i, token := range strings.Split(kind.Filter(), ".") {
+			switch {
+			case i == len(tokens):
+				tokens = append(tokens, token)
+			case tokens[i] != token:
+				tokens[i] = "*"
+			}
+		}
+	}
+	return strings.Join(tokens, ".")
+}
+
+// A kindSet tells by their subjects which messages are of its kinds, whatever
+// their shard.
+type kindSet map[string]bool
+
+func newKindSet(kinds []messaging.Kind) kindSet {
+	set := make(kindSet, len(kinds))
+	for _, kind := range kinds {
+		set[strings.TrimSuffix(kind.Filter(), ".*")] = true
+	}
+	return set
+}
+
+func (s kindSet) has(subject string) bool {
+	return s[subject[:max(0, strings.LastIndexByte(subject, '.'))]]
 }
 
 func kindFilters(kinds []messaging.Kind) []string {

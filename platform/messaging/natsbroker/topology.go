@@ -178,7 +178,7 @@ func (t Topology) consumer(sub messaging.Subscription) jetstream.ConsumerConfig 
 	return jetstream.ConsumerConfig{
 		Name:           sub.Durable,
 		Durable:        sub.Durable,
-		FilterSubjects: kindFilters(sub.Kinds),
+		FilterSubjects: subjectsOf(sub),
 		DeliverPolicy:  jetstream.DeliverAllPolicy,
 		ReplayPolicy:   jetstream.ReplayInstantPolicy,
 		AckPolicy:      jetstream.AckExplicitPolicy,
