@@ -118,12 +118,21 @@ func (l *shardLeases) renew(ctx context.Context) error {
 	return nil
 }
 
-const sqlCountRelays = `SELECT count(*)::int FROM relay_member WHERE seen_until > clock_timestamp()`
+// beyond is how far in the future no lease ends, of whoever has another term.
+// One that does was made before the database's clock was set back, and nobody
+// may be there any more who renews it: it counts as ended, for otherwise all
+// would wait until the clock has caught up. A holder that lives is fenced off by
+// the epoch, as ever.
+func beyond(term time.Duration) time.Duration { return max(2*time.Minute, 10*term) }
+
+const sqlCountRelays = `
+SELECT count(*)::int FROM relay_member
+ WHERE seen_until > clock_timestamp() AND seen_until < clock_timestamp() + $1::interval`
 
 const sqlClaimShards = `
 WITH free AS (
 	SELECT shard FROM relay_lease
-	 WHERE lease_until < clock_timestamp()
+	 WHERE lease_until < clock_timestamp() OR lease_until > clock_timestamp() + $4::interval
 	 ORDER BY shard
 	 LIMIT $3
 	   FOR UPDATE SKIP LOCKED
@@ -141,7 +150,7 @@ func (l *shardLeases) balance(ctx context.Context) error {
 	l.asking.Lock()
 	defer l.asking.Unlock()
 	var members int
-	if err := l.pool.QueryRow(ctx, sqlCountRelays).Scan(&members); err != nil {
+	if err := l.pool.QueryRow(ctx, sqlCountRelays, beyond(l.term)).Scan(&members); err != nil {
 		return err
 	}
 	share := (Shards + max(members, 1) - 1) / max(members, 1)
@@ -150,7 +159,7 @@ func (l *shardLeases) balance(ctx context.Context) error {
 		return nil
 	}
 	sent := time.Now()
-	claimed, err := l.query(ctx, sent, sqlClaimShards, l.owner, l.term, missing)
+	claimed, err := l.query(ctx, sent, sqlClaimShards, l.owner, l.term, missing, beyond(l.term))
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ const sqlAddConsumer = `INSERT INTO consumer_lease (consumer) VALUES ($1) ON CON
 const sqlTakePlace = `
 WITH free AS (
 	SELECT consumer FROM consumer_lease
-	 WHERE consumer = $1 AND (lease_until < clock_timestamp() OR owner = $2)
+	 WHERE consumer = $1 AND (lease_until < clock_timestamp() OR owner = $2 OR lease_until > clock_timestamp() + $4::interval)
 	   FOR UPDATE SKIP LOCKED
 )
 UPDATE consumer_lease l SET owner = $2, epoch = l.epoch + 1, lease_until = clock_timestamp() + $3::interval
@@ -57,7 +57,7 @@ func (p *consumerPlace) take(ctx context.Context) error {
 	for {
 		var epoch int64
 		var since time.Time
-		err := p.pool.QueryRow(ctx, sqlTakePlace, p.consumer, p.replica, p.term).Scan(&epoch, &since)
+		err := p.pool.QueryRow(ctx, sqlTakePlace, p.consumer, p.replica, p.term, beyond(p.term)).Scan(&epoch, &since)
 		if err == nil {
 			p.since.Store(since.UnixMicro())
 			p.epoch.Store(epoch)
