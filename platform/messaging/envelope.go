@@ -55,7 +55,7 @@ func (k Kind) String() string { return k.Type + ".v" + strconv.Itoa(k.Version) }
 // Subject returns where an event of this kind and shard is published:
 // shop.events.<context>.<Type>.v<version>.p<shard>.
 func (k Kind) Subject(shard int) string {
-	return fmt.Sprintf("shop.events.%s.%s.v%d.p%02d", k.Context, k.Type, k.Version, shard)
+	return "shop.events." + k.Context + "." + k.Type + ".v" + strconv.Itoa(k.Version) + ".p" + strconv.Itoa(shard/10) + strconv.Itoa(shard%10)
 }
 
 // Filter returns the subject pattern that matches every shard of this kind.

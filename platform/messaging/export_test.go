@@ -98,3 +98,6 @@ func BatchSizes(largest int, answers ...BatchAnswer) (sizes []int) {
 	}
 	return append(sizes, l.size())
 }
+
+// AppendEnvelope is what writes an envelope.
+func AppendEnvelope(e Envelope) ([]byte, error) { return appendEnvelope(nil, &e) }

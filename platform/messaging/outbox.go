@@ -1,7 +1,6 @@
 package messaging
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"orderpaid/platform/postgres"
-	"orderpaid/platform/strictjson"
 )
 
 // A Draft is an event that has not been staged yet. Its id is made here, once:
@@ -135,8 +133,9 @@ func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, drafts ...Draft) error {
 		return nil
 	}
 	rows := newStageRows(len(drafts))
+	trace := traceParent(ctx)
 	for _, d := range drafts {
-		if err := rows.add(o.envelope(ctx, d)); err != nil {
+		if err := rows.add(o.envelope(d, trace)); err != nil {
 			return fmt.Errorf("stage %s of %s: %w", d.kind, d.meta.AggregateID, err)
 		}
 	}
@@ -155,7 +154,7 @@ func (o *Outbox) Add(ctx context.Context, tx pgx.Tx, drafts ...Draft) error {
 }
 
 // envelope completes a draft with what only the outbox knows.
-func (o *Outbox) envelope(ctx context.Context, d Draft) (Kind, Envelope, error) {
+func (o *Outbox) envelope(d Draft, traceParent string) (Kind, Envelope, error) {
 	if d.err != nil {
 		return d.kind, Envelope{}, fmt.Errorf("make event id: %w", d.err)
 	}
@@ -168,53 +167,15 @@ func (o *Outbox) envelope(ctx context.Context, d Draft) (Kind, Envelope, error) 
 	if env.Tenant == "" {
 		env.Tenant = o.cfg.Tenant
 	}
-	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, carrier)
-	env.TraceParent = carrier["traceparent"]
+	env.TraceParent = traceParent
 	return d.kind, env, nil
 }
 
-// encode returns an envelope that every consumer can read: it makes the same
-// checks as [parseEnvelope], without parsing again what was just written.
-func encode(env Envelope) ([]byte, error) {
-	if err := env.check(); err != nil {
-		return nil, err
-	}
-	payload, err := json.Marshal(env)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(payload) > MaxEventBytes:
-		return nil, Coded("too_large", fmt.Errorf("%d bytes, at most %d", len(payload), MaxEventBytes))
-	case replaced(payload):
-		return nil, Coded("bad_text", strictjson.ErrInvalidUTF8)
-	}
-	if err := strictjson.Check(payload); err != nil {
-		return nil, Coded("bad_text", err)
-	}
-	return payload, nil
-}
-
-// replaced reports whether json.Marshal has replaced invalid UTF-8: it writes
-// the escape \ufffd for it, and a genuine U+FFFD as it is. A backslash that is
-// itself escaped begins no escape.
-func replaced(encoded []byte) bool {
-	escape := []byte(`\ufffd`)
-	for from := 0; ; {
-		at := bytes.Index(encoded[from:], escape)
-		if at < 0 {
-			return false
-		}
-		at += from
-		before := at
-		for before > 0 && encoded[before-1] == '\\' {
-			before--
-		}
-		if (at-before)%2 == 0 {
-			return true
-		}
-		from = at + len(escape)
-	}
+// traceParent names the span under which events are staged; "" without one.
+func traceParent(ctx context.Context) string {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier["traceparent"]
 }
 
 // stageRows holds the columns of one sqlStage call.
@@ -230,7 +191,10 @@ type stageRows struct {
 }
 
 func newStageRows(n int) *stageRows {
-	return &stageRows{eventIDs: make([]uuid.UUID, 0, n), payloads: make([][]byte, 0, n)}
+	texts := func() []string { return make([]string, 0, n) }
+	return &stageRows{eventIDs: make([]uuid.UUID, 0, n), shards: make([]int16, 0, n), aggregateTypes: texts(), aggregateIDs: texts(),
+		versions: make([]int64, 0, n), kinds: texts(), subjects: texts(), payloads: make([][]byte, 0, n), traceParents: texts(),
+		expiries: make([]*time.Time, 0, n)}
 }
 
 func (r *stageRows) add(k Kind, env Envelope, err error) error {
