@@ -56,8 +56,11 @@ func Classify(err error) Class {
 	}
 }
 
-// readOnly is the SQLSTATE read_only_sql_transaction.
-const readOnly = "25006"
+const (
+	readOnly    = "25006" // read_only_sql_transaction
+	notPrepared = "26000" // invalid_sql_statement_name: a prepared statement that the session does not have
+	preparedYet = "42P05" // duplicate_prepared_statement: one that it should not have
+)
 
 // classifyCode judges a SQLSTATE.
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
@@ -70,6 +73,7 @@ func classifyCode(code string) Class {
 		"57014",                   // query_canceled: statement_timeout
 		"57P01", "57P02", "57P03", // the server is stopping, crashed, or still starting
 		"57P05", "25P03", "25P04", // the session idled, or its transaction took too long
+		notPrepared, preparedYet, // a pooler, or a person, changed the session
 		readOnly: // still connected to a former primary
 		return Transient
 	}

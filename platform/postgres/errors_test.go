@@ -24,11 +24,13 @@ func TestErrorsAreClassifiedBySQLSTATE(t *testing.T) {
 		"23514": postgres.Permanent, // check_violation
 		"25006": postgres.Transient, // read_only_sql_transaction
 		"25P03": postgres.Transient, // idle_in_transaction_session_timeout
+		"26000": postgres.Transient, // invalid_sql_statement_name
 		"40001": postgres.Transient, // serialization_failure
 		"40003": postgres.Unknown,   // statement_completion_unknown
 		"40P01": postgres.Transient, // deadlock_detected
 		"42501": postgres.Permanent, // insufficient_privilege
 		"42P01": postgres.Permanent, // undefined_table
+		"42P05": postgres.Transient, // duplicate_prepared_statement
 		"53100": postgres.Transient, // disk_full
 		"53300": postgres.Transient, // too_many_connections
 		"55P03": postgres.Transient, // lock_not_available
@@ -46,6 +48,41 @@ func TestErrorsAreClassifiedBySQLSTATE(t *testing.T) {
 		}
 		if got := postgres.Code(err); got != code {
 			t.Errorf("got code %s, want %s", got, code)
+		}
+	}
+}
+
+// C98: a pooler, or a person, took a session's prepared statements away. One
+// statement fails, with an error that may be repeated, and then there is another
+// session.
+func TestStatementThatASessionHasForgottenMayBeRepeated(t *testing.T) {
+	t.Parallel()
+	pool, err := postgres.Open(t.Context(), pgtest.New(t, "messaging").Config().ConnString(), postgres.Config{MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	ask := func(sql string) error {
+		return postgres.InTx(t.Context(), pool, func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), sql, 1)
+			return err
+		})
+	}
+	const one, another = `SELECT $1::int`, `SELECT $1::bigint`
+	for _, sql := range []string{one, another} {
+		if err := ask(sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := pool.Exec(t.Context(), `DEALLOCATE ALL`, pgx.QueryExecModeExec); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(one); postgres.Code(err) != "26000" || postgres.Classify(err) != postgres.Transient {
+		t.Errorf("got %v, want a transient 26000", err)
+	}
+	for _, sql := range []string{one, another} {
+		if err := ask(sql); err != nil {
+			t.Errorf("afterwards: %v", err)
 		}
 	}
 }

@@ -101,14 +101,18 @@ func Open(ctx context.Context, dsn string, cfg Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// endUseless closes a session that can read and not write any more, beside those
-// that pgx closes. Its server was the primary and is none now, which a ping does
-// not find out: the pool would hand the session out again, for every write to
-// fail, until its lifetime is over. A new one asks the address who is the
-// primary.
+// endUseless closes sessions beside those that pgx closes, which a ping does not
+// find out: the pool would hand them out again, for much to fail, until their
+// lifetime is over. Some can read and not write any more, because their server
+// was the primary and is none now; a new one asks the address who is the primary.
+// Of others somebody has taken the prepared statements away.
 func endUseless(known pgconn.PgErrorHandler) pgconn.PgErrorHandler {
 	return func(conn *pgconn.PgConn, err *pgconn.PgError) (keep bool) {
-		return err.Code != readOnly && known(conn, err)
+		switch err.Code {
+		case readOnly, notPrepared, preparedYet:
+			return false
+		}
+		return known(conn, err)
 	}
 }
 
