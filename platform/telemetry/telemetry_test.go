@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -32,6 +34,7 @@ var roles = map[string]func(ctx context.Context) error{
 	"report": report,
 	"trace":  traceOneCall,
 	"broken": breakTelemetry,
+	"flood":  flood,
 }
 
 func TestMain(m *testing.M) {
@@ -43,7 +46,10 @@ func TestMain(m *testing.M) {
 	defer cancel()
 	shutdown, err := telemetry.Start(ctx, telemetry.Config{Service: "points", Version: "v1.2.3", LogTo: os.Stdout})
 	if err == nil {
-		err = errors.Join(role(ctx), shutdown(ctx))
+		err = role(ctx)
+		flushCtx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		err = errors.Join(err, shutdown(flushCtx))
+		cancel()
 	}
 	if err != nil {
 		os.Stderr.WriteString(err.Error())
@@ -182,6 +188,40 @@ func TestCollectorReceivesSpansByTheEnvironment(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("the collector received %q, want %q in it", got, want)
 		}
+	}
+}
+
+// flood ends more spans than may wait for a collector.
+func flood(ctx context.Context) error {
+	started := time.Now()
+	for range 10_000 {
+		_, span := otel.Tracer("test").Start(ctx, "award")
+		span.End()
+	}
+	if took := time.Since(started); took > 2*time.Second {
+		return fmt.Errorf("the work was held up for %v", took)
+	}
+	return nil
+}
+
+// C99: the collector takes connections and never answers. The work goes on
+// without it, and so does the end of the process.
+func TestACollectorThatNeverAnswersHoldsUpNothing(t *testing.T) {
+	t.Parallel()
+	collector, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer collector.Close() // until then the kernel takes connections
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), roleEnv+"=flood", "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+collector.Addr().String())
+	started := time.Now()
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "deadline exceeded") || strings.Contains(string(out), "held up") {
+		t.Errorf("got %v, want spans that were given up at the deadline:\n%s", err, out)
+	}
+	if took := time.Since(started); took > 10*time.Second {
+		t.Errorf("took %v with a deadline of 3 s", took)
 	}
 }
 
