@@ -17,9 +17,9 @@ import (
 const casesPage = "docs/09-public-cases.md"
 
 var (
-	caseNumber = regexp.MustCompile(`\bC\d\d[a-z]?\b`)
+	caseNumber = regexp.MustCompile(`\bC\d{2,3}[a-z]?\b`)
 	// A row has a link to a report and, at its end, its tests.
-	caseRow  = regexp.MustCompile(`^\| (C\d\d[a-z]?) \| [^|]+ \| \[[^|]+\]\(https://[^|]+\) \| [^|]+ \| ([^|]+) \|$`)
+	caseRow  = regexp.MustCompile(`^\| (C\d{2,3}[a-z]?) \| [^|]+ \| \[[^|]+\]\(https://[^|]+\) \| [^|]+ \| ([^|]+) \|$`)
 	caseTest = regexp.MustCompile("`(Test\\w+)`")
 )
 
