@@ -8,7 +8,10 @@
 package natstest
 
 import (
+	"errors"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -74,6 +77,24 @@ func (s *Server) Stop() {
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Stop()
+	s.start(t)
+}
+
+// LoseMessages restarts the server as if its disk had lost the messages of all
+// streams, as after a power cut. What the durables remember is still there.
+func (s *Server) LoseMessages(t testing.TB) {
+	t.Helper()
+	s.Stop()
+	folders, err := filepath.Glob(filepath.Join(s.options.StoreDir, "jetstream", "*", "streams", "*", "msgs"))
+	if err == nil && len(folders) == 0 {
+		err = errors.New("there are none")
+	}
+	for _, folder := range folders {
+		err = errors.Join(err, os.RemoveAll(folder))
+	}
+	if err != nil {
+		t.Fatalf("lose messages: %v", err)
+	}
 	s.start(t)
 }
 
