@@ -109,6 +109,14 @@ func (b *broker) durable(ctx context.Context, name string) (*jetstream.ConsumerI
 	return c.CachedInfo(), nil
 }
 
+// awaitDelivery waits until a durable has delivered something.
+func (b *broker) awaitDelivery(ctx context.Context, name string) error {
+	return poll(ctx, time.Millisecond, func() (bool, error) {
+		info, err := b.durable(ctx, name)
+		return err == nil && info.Delivered.Consumer > 0, err
+	})
+}
+
 // awaitConsumed waits until a durable has nothing left to deliver and nothing
 // unanswered.
 func (b *broker) awaitConsumed(ctx context.Context, name string) error {

@@ -31,7 +31,8 @@ func (s *stand) pointsGroup() group {
 }
 
 // pointsService measures cmd/points. It is ready and has asked for messages
-// before the clock starts: the durable is paused until then.
+// before the clock starts: the durable is paused until then. A server that is
+// told to go on takes up to some seconds to do so, which is no work of anybody's.
 func (s *stand) pointsService(users pattern) func(context.Context) (Reading, error) {
 	return func(ctx context.Context) (Reading, error) {
 		w, err := s.newWork(ctx, s.sizing.events, users)
@@ -71,6 +72,10 @@ func (s *stand) pointsService(users pattern) func(context.Context) (Reading, err
 		if _, err := s.always.js.ResumeConsumer(ctx, natsbroker.DefaultStream, awarder); err != nil {
 			return nil, fmt.Errorf("resume the durable: %w", err)
 		}
+		if err := s.always.awaitDelivery(ctx, awarder); err != nil {
+			return nil, err
+		}
+		m.restart()
 		return s.finishPoints(ctx, m, pool, len(w.messages))
 	}
 }

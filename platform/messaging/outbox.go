@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"go.opentelemetry.io/otel/propagation"
 
 	"orderpaid/platform/postgres"
@@ -236,6 +237,7 @@ func (r *stageRows) shardSet() (set ShardSet) {
 func (r *stageRows) args() pgx.StrictNamedArgs {
 	return pgx.StrictNamedArgs{
 		"event_ids": r.eventIDs, "shards": r.shards, "aggregate_types": r.aggregateTypes, "aggregate_ids": r.aggregateIDs,
-		"versions": r.versions, "kinds": r.kinds, "subjects": r.subjects, "payloads": r.payloads, "trace_parents": r.traceParents, "expiries": r.expiries,
+		"versions": r.versions, "kinds": r.kinds, "subjects": r.subjects, "payloads": r.payloads, "trace_parents": r.traceParents,
+		"expiries": pgtype.FlatArray[*time.Time](r.expiries), // as it is, pgx would look at each element by reflection
 	}
 }

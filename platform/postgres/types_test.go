@@ -1,10 +1,13 @@
 package postgres_test
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"orderpaid/platform/pgtest"
 )
@@ -34,5 +37,42 @@ func TestUUIDsComeBackAsTheyWereWritten(t *testing.T) {
 	none := pool.QueryRow(t.Context(), `SELECT $1::uuid`, (*uuid.UUID)(nil)).Scan(&pointer)
 	if none != nil || pointer != nil {
 		t.Errorf("got %v, %v, want no UUID", pointer, none)
+	}
+}
+
+func TestArraysComeBackAsTheyWereWritten(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "messaging")
+	long := strings.Repeat("語", 5000)
+	for name, tt := range map[string]struct {
+		ids      []uuid.UUID
+		texts    []string
+		payloads [][]byte
+		times    []*time.Time
+		bounds   string // of the texts, as PostgreSQL sees them
+	}{
+		"none":    {[]uuid.UUID{}, []string{}, [][]byte{}, []*time.Time{}, ""},
+		"NULL":    {nil, nil, nil, nil, ""},
+		"one":     {[]uuid.UUID{uuid.Max}, []string{""}, [][]byte{{}}, []*time.Time{nil}, "[1:1]"},
+		"several": {[]uuid.UUID{uuid.Nil, uuid.Max}, []string{"a", "NULL", `{"\`, long}, [][]byte{{0, 255}, nil, []byte("x")}, []*time.Time{nil, {}}, "[1:4]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var ids []uuid.UUID
+			var texts []string
+			var payloads [][]byte
+			var times []*time.Time
+			var bounds string
+			err := pool.QueryRow(t.Context(), `SELECT $1::uuid[], $2::text[], $3::bytea[], $4::timestamptz[], coalesce(array_dims($2::text[]), '')`,
+				tt.ids, tt.texts, tt.payloads, pgtype.FlatArray[*time.Time](tt.times)).Scan(&ids, &texts, &payloads, &times, &bounds)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, diff := range []string{cmp.Diff(tt.ids, ids), cmp.Diff(tt.texts, texts), cmp.Diff(tt.payloads, payloads), cmp.Diff(tt.times, times), cmp.Diff(tt.bounds, bounds)} {
+				if diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			}
+		})
 	}
 }

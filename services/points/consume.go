@@ -19,7 +19,7 @@ const awarder = "points-awarder"
 
 // register makes the consumer feed the ledger.
 func (s *Service) register(c *messaging.Consumer) {
-	c.Wide() // of what is said of orders it wants half, without personal data in the rest
+	c.Wide()                                 // of what is said of orders it wants half, without personal data in the rest
 	messaging.HandleBatch(c, s.onOrdersPaid) // the hot path: a few statements for up to 1000 events
 	messaging.Handle(c, s.onOrderRefunded)   // the simple form: one event at a time, in the same transaction
 }

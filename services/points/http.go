@@ -95,7 +95,7 @@ func (s *Service) entriesPage(r *http.Request) (entriesView, error) {
 
 func userOf(r *http.Request) (string, error) {
 	id := chi.URLParam(r, "id")
-	if !idPattern.MatchString(id) {
+	if !isID(id) {
 		return "", &httpserver.Error{Status: http.StatusBadRequest, Code: "bad_user_id", Detail: "a user id has 1 to 64 letters, digits, '-' and '_'"}
 	}
 	return id, nil
