@@ -53,7 +53,7 @@ func InTx(ctx context.Context, pool *pgxpool.Pool, fn func(tx pgx.Tx) error) err
 		}
 	}()
 
-	tx := &ownedTx{Tx: inner, hooks: new(hooks)}
+	tx := &ownedTx{namedTx: namedTx{inner}, hooks: new(hooks)}
 	if err := fn(tx); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ var errOwned = errors.New("the transaction belongs to InTx: return from its func
 
 // ownedTx is the transaction as fn sees it.
 type ownedTx struct {
-	pgx.Tx
+	namedTx
 	hooks *hooks
 }
 
@@ -116,12 +116,12 @@ func (tx *ownedTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &savepoint{Tx: inner, hooks: tx.hooks}, nil
+	return &savepoint{namedTx: namedTx{inner}, hooks: tx.hooks}, nil
 }
 
 // savepoint is a nested transaction, which its opener commits or rolls back.
 type savepoint struct {
-	pgx.Tx
+	namedTx
 	hooks *hooks
 }
 
@@ -132,7 +132,7 @@ func (sp *savepoint) Begin(ctx context.Context) (pgx.Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &savepoint{Tx: inner, hooks: sp.hooks}, nil
+	return &savepoint{namedTx: namedTx{inner}, hooks: sp.hooks}, nil
 }
 
 // hooks is shared by a transaction and its savepoints. Like a pgx.Tx it is
