@@ -189,7 +189,7 @@ func rights() (publish, subscribe map[string][]string) {
 	for process, durable := range durables {
 		publish["$JS.API.CONSUMER.MSG.NEXT.EVENTS."+durable] = []string{process}
 		publish["$JS.API.CONSUMER.INFO.EVENTS."+durable] = []string{process, "check", "topology"}
-		publish["$JS.API.CONSUMER.DELETE.EVENTS."+durable] = nil
+		publish["$JS.API.CONSUMER.DELETE.EVENTS."+durable] = []string{"topology"}
 		publish["$JS.API.CONSUMER.PAUSE.EVENTS."+durable] = nil
 		publish["$JS.ACK.EVENTS."+durable+".1.1.1.1.0"] = []string{process}
 		publish["$JS.ACK._.hash.EVENTS."+durable+".1.1.1.1.0"] = []string{process}

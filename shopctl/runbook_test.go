@@ -45,6 +45,7 @@ var scenarios = map[string]scenario{
 	"Too many events are parked":       {fault: parked, good: noOpenLetters},
 	"A consumer has no active replica": {fault: inactive, heal: func(t *testing.T, w *world) { w.start(t, "points"); w.awaitActive(t) }},
 	"A durable is gone":                {fault: durableGone, good: func(t *testing.T, w *world) bool { return w.awards(t) == w.paid(t) }},
+	"A durable is ahead of the stream": {fault: durableAhead, good: func(t *testing.T, w *world) bool { return w.awards(t) == w.paid(t) }},
 	"A consumer stands still": {
 		fault: standsStill,
 		heal:  func(t *testing.T, w *world) { w.exec(t, "points", `ALTER TABLE points_entry DROP CONSTRAINT closed`) },
@@ -318,6 +319,16 @@ func durableGone(t *testing.T, w *world) map[string]string {
 	if err := w.jetStream(t).DeleteConsumer(t.Context(), natsbroker.DefaultStream, "points-awarder"); err != nil {
 		t.Fatal(err)
 	}
+	w.pay(t)
+	return nil
+}
+
+// durableAhead moves what points read through to where the stream is not yet,
+// and has a payment come after, which is skipped.
+func durableAhead(t *testing.T, w *world) map[string]string {
+	w.pay(t)
+	w.awaitIdle(t)
+	w.nats.MoveDurable(t, natsbroker.DefaultStream, "points-awarder", 1000)
 	w.pay(t)
 	return nil
 }

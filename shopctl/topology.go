@@ -72,7 +72,8 @@ func (c TopologyPlan) Run(ctx context.Context, out io.Writer) error {
 // TopologyApply creates what is missing.
 type TopologyApply struct {
 	TopologyFlags
-	Update bool `help:"Also change what exists, where that keeps messages and positions."`
+	Update bool     `help:"Also change what exists, where that keeps messages and positions."`
+	Anew   []string `placeholder:"DURABLE" help:"Durables to delete and make again, if they are ahead of the stream. They read everything once more; what had its effect changes nothing."`
 }
 
 // Help is printed below the flags.
@@ -84,7 +85,7 @@ func (TopologyApply) Help() string {
 // Run makes the topology what it should be.
 func (c TopologyApply) Run(ctx context.Context, out io.Writer) error {
 	t := c.topology()
-	t.Update = c.Update
+	t.Update, t.Anew = c.Update, c.Anew
 	if err := natsbroker.EnsureTopology(ctx, string(c.NATSURL), t); err != nil {
 		return noBroker(c.NATSURL, err)
 	}

@@ -44,6 +44,7 @@ func TestAlarmsFireOnRealFaultsAndClearWhenTheyAreMended(t *testing.T) {
 	kept, lost := n.aConsumerLosesItsPlaceAndAnEvent()
 	n.searchLacksAVersion(kept)
 	n.aDurableIsDeleted()
+	n.aDurableIsAhead()
 	n.theBrokerIsFull()
 	n.onlyAPersonKnows()
 	n.tooManyAskAtOnce()
@@ -188,6 +189,14 @@ func (n *night) aDurableIsDeleted() {
 	n.fire("DurableGone")
 	n.do("topology", "apply")
 	n.clear("DurableGone")
+}
+
+func (n *night) aDurableIsAhead() {
+	moveAhead(n.t, n.shop, "notify-sender")
+	n.fire("DurableAhead")
+	n.look("topology", "plan")
+	n.do("topology", "apply", "--anew", "notify-sender")
+	n.clear("DurableAhead")
 }
 
 func (n *night) theBrokerIsFull() {

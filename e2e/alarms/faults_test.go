@@ -208,6 +208,20 @@ func deleteDurable(t *testing.T, shop *demo.Stack, durable string) {
 	}
 }
 
+// moveAhead has a durable go on where the stream is not yet, which is how one
+// stands after a replicated stream has lost messages.
+func moveAhead(t *testing.T, shop *demo.Stack, durable string) {
+	t.Helper()
+	js := stream(t, shop)
+	answer, err := js.Conn().RequestWithContext(t.Context(), "$JS.API.CONSUMER.RESET."+natsbroker.DefaultStream+"."+durable, []byte(`{"seq":1000000}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(answer.Data), `"error"`) {
+		t.Fatalf("move %s: %s", durable, answer.Data)
+	}
+}
+
 // crowd asks a service for more at once than its pool has connections, until
 // it is told to stop.
 func crowd(t *testing.T, url string) (stop func()) {

@@ -27,6 +27,7 @@ var moving = []struct{ what, expr string }{
 	{"consumer: pending", `max(shop_durable_pending{durable="points-awarder"})`},
 	{"consumer: in flight", `max(shop_durable_in_flight)`},
 	{"consumer: age of the oldest", `max(shop_durable_oldest_seconds{durable="points-awarder"})`},
+	{"consumer: ahead of the stream", `max(shop_durable_ahead{durable="notify-sender"})`},
 	{"consumer: handling time, by convention", `sum(messaging_process_duration_seconds_count)`},
 	{"consumer: deliveries, by convention", `sum(messaging_client_consumed_messages_total)`},
 	{"consumer: database time", `sum(shop_consumer_transaction_duration_seconds_count)`},

@@ -8,7 +8,9 @@
 package natstest
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -112,6 +114,24 @@ func (s *Server) DeleteDurable(t testing.TB, stream, durable string) {
 	}
 	if err != nil {
 		t.Fatalf("delete durable %s: %v", durable, err)
+	}
+}
+
+// MoveDurable has a durable go on at a sequence, which the stream need not have
+// reached: as after a replicated stream has lost messages.
+func (s *Server) MoveDurable(t testing.TB, stream, durable string, seq uint64) {
+	t.Helper()
+	nc, err := nats.Connect(s.URL())
+	if err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	defer nc.Close()
+	answer, err := nc.Request("$JS.API.CONSUMER.RESET."+stream+"."+durable, fmt.Appendf(nil, `{"seq":%d}`, seq), startTimeout)
+	if err == nil && bytes.Contains(answer.Data, []byte(`"error"`)) {
+		err = errors.New(string(answer.Data))
+	}
+	if err != nil {
+		t.Fatalf("move durable %s: %v", durable, err)
 	}
 }
 

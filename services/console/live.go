@@ -32,6 +32,7 @@ type lane struct {
 	Flow                     Flow
 	Retrying, Parked, Dead   int
 	Oldest                   float64 // seconds since the oldest failure
+	Ahead                    uint64  // sequences that the stream has still to give: their events will be skipped
 	Active                   bool
 	Silent                   bool
 }
@@ -58,6 +59,11 @@ func (s *Service) livePage(ctx context.Context) livePage {
 	for i := range p.Lanes {
 		l := &p.Lanes[i]
 		l.Flow = p.Flows[l.Durable]
+		for _, c := range p.Stream.Consumers {
+			if c.Durable == l.Durable {
+				l.Ahead = c.Ahead
+			}
+		}
 		for _, service := range p.Services {
 			if service.Name != l.Service {
 				continue

@@ -19,12 +19,12 @@ type boardMeters struct {
 	unfinished                     metric.Float64ObservableGauge
 	messages, bytes, maxBytes, lag metric.Int64ObservableGauge
 	pending, inFlight, redelivered metric.Int64ObservableGauge
-	silent                         metric.Int64ObservableGauge
+	ahead, silent                  metric.Int64ObservableGauge
 	oldest                         metric.Float64ObservableGauge
 }
 
 func newBoardMeters(meter metric.Meter) (m boardMeters, err error) {
-	var errs [11]error
+	var errs [12]error
 	m.orders, errs[0] = meter.Int64ObservableGauge("shop_board_orders",
 		metric.WithDescription("Orders by how far they are: paid, credited, mailed, indexed, unfinished; lost and duplicated must stay 0."))
 	m.unfinished, errs[1] = meter.Float64ObservableGauge("shop_board_oldest_unfinished", metric.WithUnit("s"),
@@ -40,6 +40,8 @@ func newBoardMeters(meter metric.Meter) (m boardMeters, err error) {
 	m.silent, errs[9] = meter.Int64ObservableGauge("shop_service_silent", metric.WithDescription("1 while a service's ops API, or the broker, does not answer."))
 	m.oldest, errs[10] = meter.Float64ObservableGauge("shop_durable_oldest", metric.WithUnit("s"),
 		metric.WithDescription("Since the stream got the oldest event that a consumer has not acknowledged."))
+	m.ahead, errs[11] = meter.Int64ObservableGauge("shop_durable_ahead",
+		metric.WithDescription("Sequences that a consumer has behind it and the stream has still to give: events that get them are skipped."))
 	return m, errors.Join(errs[:]...)
 }
 
@@ -53,7 +55,7 @@ func (s *Service) observeBoard(provider metric.MeterProvider) (metric.Registrati
 	return meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		m.observe(o, s.board.Load())
 		return nil
-	}, m.orders, m.unfinished, m.messages, m.bytes, m.maxBytes, m.lag, m.pending, m.inFlight, m.redelivered, m.silent, m.oldest)
+	}, m.orders, m.unfinished, m.messages, m.bytes, m.maxBytes, m.lag, m.pending, m.inFlight, m.redelivered, m.silent, m.oldest, m.ahead)
 }
 
 func (m boardMeters) observe(o metric.Observer, b *Board) {
@@ -74,6 +76,7 @@ func (m boardMeters) observe(o metric.Observer, b *Board) {
 		o.ObserveInt64(m.pending, int64(c.Pending), of)
 		o.ObserveInt64(m.inFlight, int64(c.InFlight), of)
 		o.ObserveInt64(m.redelivered, int64(c.Redelivered), of)
+		o.ObserveInt64(m.ahead, int64(c.Ahead), of)
 		age := 0.0
 		if !c.OldestAt.IsZero() {
 			age = max(0, b.At.Sub(c.OldestAt).Seconds()) // by two clocks

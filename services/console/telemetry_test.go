@@ -17,6 +17,7 @@ import (
 	"orderpaid/operator"
 	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/opsapi"
+	"orderpaid/platform/pgtest"
 )
 
 // What one server alone never shows: a replica of the stream that is behind.
@@ -37,6 +38,29 @@ func TestTheBoardExportsHowFarAReplicaIsBehind(t *testing.T) {
 		s.board.Store(&Board{At: time.Now(), Stream: natsbroker.Status{Lag: uint64(lag)}})
 		if got := exported(t, reader, "shop_stream_replica_lag"); len(got) != 1 || got[0].Value != lag {
 			t.Errorf("got %v, want %d", got, lag)
+		}
+	}
+}
+
+// C101: a durable that is ahead of its stream has nothing pending and nothing
+// that fails, so this must be seen.
+func TestADurableThatIsAheadOfTheStreamIsExportedAndShown(t *testing.T) {
+	t.Parallel()
+	reader := metric.NewManualReader()
+	s := newPages(t, http.NotFoundHandler())
+	s.public, s.pool = true, pgtest.New(t, "console")
+	observed, err := s.observeBoard(metric.NewMeterProvider(metric.WithReader(reader)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = observed.Unregister() }() // it never fails
+	for _, ahead := range []int64{0, 95} {
+		s.board.Store(&Board{At: time.Now(), Stream: natsbroker.Status{Consumers: []natsbroker.DurableStatus{{Durable: "points-awarder", Ahead: uint64(ahead)}}}})
+		if got := exported(t, reader, "shop_durable_ahead"); len(got) != 1 || got[0].Value != ahead {
+			t.Errorf("got %v, want %d", got, ahead)
+		}
+		if got, want := strings.Contains(get(t, s, "/live").Body.String(), "ahead of the stream by 95"), ahead == 95; got != want {
+			t.Errorf("ahead by %d: the live page says so: %v, want %v", ahead, got, want)
 		}
 	}
 }

@@ -33,6 +33,7 @@ type DurableStatus struct {
 	OldestAt    time.Time `json:"oldest_at,omitzero"` // when the stream got the first message that is not acknowledged; zero if all are
 	AckFloor    uint64    `json:"ack_floor"`          // stream sequence up to which all is acknowledged
 	Handled     uint64    `json:"handled"`            // deliveries acknowledged so far, one after another
+	Ahead       uint64    `json:"ahead"`              // sequences that the stream has still to give, and that it would skip; 0 in health
 }
 
 // Status asks the server. It needs the permissions to read the stream's and
@@ -63,6 +64,9 @@ func (b *Broker) Status(ctx context.Context) (Status, error) {
 		}
 		if d.Pending > 0 || d.InFlight > 0 {
 			d.OldestAt = oldest(ctx, stream, c)
+		}
+		if d.Ahead, err = ahead(ctx, stream, c); err != nil {
+			return Status{}, fmt.Errorf("read status of durable %s: %w", c.Name, err)
 		}
 		s.Consumers = append(s.Consumers, d)
 	}

@@ -57,6 +57,11 @@ type Topology struct {
 	// Update allows changes of what exists, where the server can make them
 	// without losing a position or a message.
 	Update bool
+
+	// Anew names durables that are deleted and made again, because they are
+	// ahead of the stream. Each begins at the first event then, and inboxes say
+	// what is new. One that is not ahead is an error: it would only cost time.
+	Anew []string
 }
 
 // A Change is one difference between what exists and what should.
@@ -146,6 +151,11 @@ func (t Topology) withDefaults() (Topology, error) {
 		}
 		seen[sub.Durable] = true
 	}
+	for _, name := range t.Anew {
+		if !seen[name] {
+			return t, fmt.Errorf("durable %q is none of this topology", name)
+		}
+	}
 	return t, nil
 }
 
@@ -199,6 +209,7 @@ type object[C any] struct {
 	name    string
 	want    C
 	changes []Change
+	anew    bool // it exists, and is deleted first
 }
 
 func newPlan(ctx context.Context, js jetstream.JetStream, t Topology) (plan, error) {
@@ -221,22 +232,44 @@ func newPlan(ctx context.Context, js jetstream.JetStream, t Topology) (plan, err
 		}
 	}
 	for _, sub := range t.Subscriptions {
-		o := object[jetstream.ConsumerConfig]{name: "durable " + sub.Durable, want: t.consumer(sub)}
-		consumer, err := js.Consumer(ctx, t.Stream, sub.Durable)
-		switch {
-		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
-			o.changes = missing(o.name)
-		case err != nil:
-			return p, fmt.Errorf("read %s: %w", o.name, err)
-		default:
-			o.changes, err = drift(o.name, normal(consumer.CachedInfo().Config), o.want, consumerInPlace)
-			if err != nil {
-				return p, err
-			}
+		o, err := t.durable(ctx, js, stream, sub)
+		if err != nil {
+			return p, err
 		}
 		p.consumers = append(p.consumers, o)
 	}
 	return p, nil
+}
+
+// durable reads one durable. Without a stream there is none.
+func (t Topology) durable(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, sub messaging.Subscription) (object[jetstream.ConsumerConfig], error) {
+	o := object[jetstream.ConsumerConfig]{name: "durable " + sub.Durable, want: t.consumer(sub)}
+	consumer, err := js.Consumer(ctx, t.Stream, sub.Durable)
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+		o.changes = missing(o.name)
+		return o, nil
+	case err != nil:
+		return o, fmt.Errorf("read %s: %w", o.name, err)
+	}
+	info := consumer.CachedInfo()
+	if o.changes, err = drift(o.name, normal(info.Config), o.want, consumerInPlace); err != nil {
+		return o, err
+	}
+	beyond, err := ahead(ctx, stream, info)
+	o.anew = slices.Contains(t.Anew, sub.Durable)
+	switch {
+	case err != nil:
+		return o, fmt.Errorf("compare %s with the stream: %w", o.name, err)
+	case o.anew && beyond == 0:
+		return o, fmt.Errorf("%s is not ahead of the stream: it is not made anew", o.name)
+	case o.anew:
+		o.changes = missing(o.name)
+	case beyond > 0:
+		at := furthest(info)
+		o.changes = append(o.changes, Change{Object: o.name, Field: "delivered", Have: fmt.Sprint(at), Want: fmt.Sprintf("at most %d", at-beyond)})
+	}
+	return o, nil
 }
 
 func missing(name string) []Change { return []Change{{Object: name, InPlace: true}} }
@@ -272,6 +305,11 @@ func (p plan) apply(ctx context.Context, js jetstream.JetStream, update bool) er
 		}
 		err = o.apply(
 			func(c jetstream.ConsumerConfig) error {
+				if o.anew {
+					if err := js.DeleteConsumer(ctx, p.stream.want.Name, c.Durable); err != nil {
+						return err
+					}
+				}
 				_, err := js.CreateConsumer(ctx, p.stream.want.Name, c)
 				return err
 			},
