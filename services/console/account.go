@@ -126,6 +126,9 @@ func (s *Service) getOrders(w http.ResponseWriter, r *http.Request) {
 		wg.Go(func() { orders[i], _ = s.readOrder(r.Context(), id) }) // a silent one is shown as such
 	}
 	wg.Wait()
+	if err == nil { // without search, an order whose answer was lost is not among them
+		ordersSeen(w, r)
+	}
 	s.render(w, r, http.StatusOK, "orders", view{Nav: "orders", Data: struct {
 		Orders []orderPage
 		Silent bool // search is

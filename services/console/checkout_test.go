@@ -2,10 +2,12 @@ package console
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,8 +16,9 @@ import (
 // asked to place.
 type till struct {
 	http.Handler
-	keys   []string
-	totals []string
+	keys       []string
+	totals     []string
+	searchAway bool
 }
 
 func newTill(t *testing.T, answers ...http.HandlerFunc) *till {
@@ -37,6 +40,13 @@ func newTill(t *testing.T, answers ...http.HandlerFunc) *till {
 			return
 		}
 		answers[len(till.keys)-1](w, r)
+	})
+	mux.HandleFunc("GET /v1/orders/search", func(w http.ResponseWriter, r *http.Request) {
+		if till.searchAway {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte(`{"orders":[]}`))
 	})
 	till.Handler = mux
 	return till
@@ -63,8 +73,15 @@ func keyReused(w http.ResponseWriter, _ *http.Request) {
 
 var hidden = regexp.MustCompile(`<input type="hidden" name="(key|total|currency)" value="([^"]*)">`)
 
-// press presses the button of the cart's page, and returns the page that comes.
+// press presses the button of the cart's page in a browser that keeps nothing,
+// and returns the page that comes.
 func press(t *testing.T, s *Service, page string) *httptest.ResponseRecorder {
+	t.Helper()
+	return checkout(s, formOf(t, page), oneTea)
+}
+
+// formOf returns what the button of the cart's page sends.
+func formOf(t *testing.T, page string) url.Values {
 	t.Helper()
 	_, form, found := strings.Cut(page, `action="/checkout"`)
 	if !found {
@@ -74,9 +91,15 @@ func press(t *testing.T, s *Service, page string) *httptest.ResponseRecorder {
 	for _, field := range hidden.FindAllStringSubmatch(form, -1) {
 		fields.Set(field[1], field[2])
 	}
-	r := httptest.NewRequest(http.MethodPost, "/checkout", strings.NewReader(fields.Encode()))
+	return fields
+}
+
+func checkout(s *Service, form url.Values, cookies ...*http.Cookie) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "/checkout", strings.NewReader(form.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.AddCookie(oneTea)
+	for _, c := range cookies {
+		r.AddCookie(c)
+	}
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, r)
 	return w
@@ -100,16 +123,67 @@ func TestACheckoutWithoutAnAnswerIsPressedAgainForTheSameOrder(t *testing.T) {
 	}
 }
 
-func TestACheckoutWhoseKeyStandsForAnotherOrderGetsANewOne(t *testing.T) {
-	till := newTill(t, keyReused, placed)
+// C94: as before, and a price moves before the customer presses again: the
+// order that was placed is another one than what the page shows now.
+func TestAfterACheckoutThatMayHaveOrderedThereIsNoNewKeyUntilTheOrdersAreSeen(t *testing.T) {
+	till := newTill(t, noAnswer, keyReused, placed)
 	s := newPages(t, till)
-	w := press(t, s, get(t, s, "/cart", oneTea).Body.String())
-	if w = press(t, s, w.Body.String()); w.Code != http.StatusSeeOther {
+	b := browser{t, s, map[string]*http.Cookie{cartCookie: oneTea}}
+	b.press(b.get("/cart"))
+	page := b.press(b.get("/cart")) // looked at anew, it is still the same attempt
+	if till.keys[0] != till.keys[1] {
+		t.Errorf("the two attempts had the keys %q: they are two orders", till.keys)
+	}
+	for what, page := range map[string]*httptest.ResponseRecorder{"the answer": page, "the cart": b.get("/cart"), "a page from before": b.send(url.Values{"key": {"ANOTHER"}})} {
+		if body := page.Body.String(); strings.Contains(body, `action="/checkout"`) || !strings.Contains(body, `<a href="/orders">`) {
+			t.Errorf("%s offers to order again, or does not say where the orders are:\n%s", what, body)
+		}
+	}
+	till.searchAway = true
+	b.get("/orders")
+	if body := b.get("/cart").Body.String(); strings.Contains(body, `action="/checkout"`) {
+		t.Error("the orders were not shown, and there is a new key")
+	}
+	till.searchAway = false
+	b.get("/orders")
+	if w := b.press(b.get("/cart")); w.Code != http.StatusSeeOther {
 		t.Fatalf("got %d: %s", w.Code, w.Body)
 	}
-	if till.keys[0] == till.keys[1] {
-		t.Errorf("both attempts had the key %q: this cart can never be ordered", till.keys[0])
+	if till.keys[1] == till.keys[2] {
+		t.Errorf("the last attempt had the key %q: this cart can never be ordered", till.keys[2])
 	}
+}
+
+// A browser carries cookies from page to page.
+type browser struct {
+	t       *testing.T
+	s       *Service
+	cookies map[string]*http.Cookie
+}
+
+func (b browser) get(path string) *httptest.ResponseRecorder {
+	b.t.Helper()
+	return b.keep(get(b.t, b.s, path, slices.Collect(maps.Values(b.cookies))...))
+}
+
+func (b browser) press(page *httptest.ResponseRecorder) *httptest.ResponseRecorder {
+	b.t.Helper()
+	return b.send(formOf(b.t, page.Body.String()))
+}
+
+func (b browser) send(form url.Values) *httptest.ResponseRecorder {
+	b.t.Helper()
+	return b.keep(checkout(b.s, form, slices.Collect(maps.Values(b.cookies))...))
+}
+
+func (b browser) keep(w *httptest.ResponseRecorder) *httptest.ResponseRecorder {
+	for _, c := range w.Result().Cookies() {
+		b.cookies[c.Name] = c
+		if c.MaxAge < 0 {
+			delete(b.cookies, c.Name)
+		}
+	}
+	return w
 }
 
 // C95: the price is another one by the time that the button is pressed.

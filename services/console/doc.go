@@ -24,7 +24,7 @@
 //
 // Read events.go and consume.go (what is heard), store.go (the SQL), domain.go
 // (the arithmetic), board.go (the state of everything), service.go, http.go;
-// then the pages: pages.go, lang.go, visitor.go, upstream.go, shop.go and
-// account.go, live.go, why.go, operate.go, replays.go, reconcile.go; telemetry.go,
-// run.go.
+// then the pages: pages.go, lang.go, visitor.go, upstream.go, shop.go,
+// checkout.go and account.go, live.go, why.go, operate.go, replays.go,
+// reconcile.go; telemetry.go, run.go.
 package console

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"net/http"
 	"net/url"
@@ -125,7 +124,7 @@ func (s *Service) postCart(w http.ResponseWriter, r *http.Request) {
 type basket struct {
 	Lines []basketLine
 	Total Money
-	Key   string // the Idempotency-Key of the order that the button places
+	Key   string // the Idempotency-Key of the order that the button places; empty: there is no button
 	Wrong string
 }
 
@@ -163,72 +162,10 @@ func (s *Service) basketOf(ctx context.Context, lines []cartLine, currency strin
 	return b
 }
 
-func (s *Service) getCart(w http.ResponseWriter, r *http.Request) {
-	shopper(w, r)
-	s.showCart(w, r, http.StatusOK, rand.Text(), "")
-}
-
 func (s *Service) showCart(w http.ResponseWriter, r *http.Request, status int, key, wrong string) {
 	b := s.basketOf(r.Context(), cartOf(r), currencyOf(r))
 	b.Key, b.Wrong = key, wrong
 	s.render(w, r, status, "cart", view{Nav: "cart", Data: b})
-}
-
-// An agreement is the total of the page on which the button was pressed.
-type agreement struct {
-	Amount   int64  `json:"amount"`
-	Currency string `json:"currency"`
-}
-
-// agreed returns nil when the page had no total: none of its prices were known.
-func agreed(r *http.Request) *agreement {
-	amount, err := strconv.ParseInt(r.PostFormValue("total"), 10, 64)
-	if err != nil || r.PostFormValue("currency") == "" {
-		return nil
-	}
-	return &agreement{Amount: amount, Currency: r.PostFormValue("currency")}
-}
-
-// postCheckout places the order. Sent twice, by a double click, a reload, or
-// once more because no answer came, it is one order: the key was made with the
-// page, and the page that says that there was no answer has the same.
-func (s *Service) postCheckout(w http.ResponseWriter, r *http.Request) {
-	type item struct {
-		SKU      string `json:"sku"`
-		Quantity int    `json:"quantity"`
-	}
-	wish := struct {
-		UserID   string     `json:"user_id"`
-		Currency string     `json:"currency"`
-		Items    []item     `json:"items"`
-		Expected *agreement `json:"expected_total,omitempty"`
-	}{UserID: shopper(w, r), Currency: currencyOf(r), Expected: agreed(r)}
-	for _, line := range cartOf(r) {
-		wish.Items = append(wish.Items, item(line))
-	}
-	if len(wish.Items) == 0 {
-		http.Redirect(w, r, "/cart", http.StatusSeeOther)
-		return
-	}
-	key := r.PostFormValue("key")
-	if key == "" || len(key) > 64 {
-		key = rand.Text()
-	}
-	var placed struct {
-		OrderID string `json:"order_id"`
-	}
-	err := s.order.call(r.Context(), http.MethodPost, "/v1/orders", http.Header{"Idempotency-Key": {"console-" + key}}, wish, &placed)
-	if err != nil {
-		var no *refusal
-		if errors.As(err, &no) && no.Code == "idempotency_key_reused" {
-			key = rand.Text() // this one never will do for what is in the cart now
-		}
-		s.showCart(w, r, http.StatusServiceUnavailable, key, s.said(r, err))
-		return
-	}
-	rememberOrder(w, r, placed.OrderID)
-	setCart(w, r, nil)
-	http.Redirect(w, r, "/pay/"+placed.OrderID, http.StatusSeeOther)
 }
 
 // said puts what a service refused, or that it is silent, into a sentence.

@@ -19,6 +19,7 @@ const (
 	cartCookie     = "cart"
 	currencyCookie = "currency"
 	ordersCookie   = "orders"
+	checkoutCookie = "checkout"
 	noticeCookie   = "notice"
 	actorCookie    = "ops"
 )
