@@ -19,7 +19,7 @@ func TestWhatComesAfterTheBrokerLostItsMessagesIsHandled(t *testing.T) {
 	startWriter(t, separatePool(t, pool), connect(t, server, "writer"), "one")
 	stageMany(t, pool, 200, 200)
 	awaitCount(t, pool, 200, sqlCountEffects)
-	server.LoseMessages(t)
+	natstest.LoseMessages(t, server)
 	stage(t, pool, messaging.New("afterwards", 1, changed{N: 1}))
 	awaitCount(t, pool, 201, sqlCountEffects)
 	status, err := connect(t, server, "reader").Status(t.Context())

@@ -82,22 +82,35 @@ func (s *Server) Restart(t testing.TB) {
 	s.start(t)
 }
 
-// LoseMessages restarts the server as if its disk had lost the messages of all
-// streams, as after a power cut. What the durables remember is still there.
-func (s *Server) LoseMessages(t testing.TB) {
+// LoseMessages restarts servers as if their disks had lost the messages of all
+// streams, as after a power cut. What the durables remember is still there. Of
+// a cluster, name all: from any other they would have the messages again.
+func LoseMessages(t testing.TB, servers ...*Server) {
 	t.Helper()
-	s.Stop()
-	folders, err := filepath.Glob(filepath.Join(s.options.StoreDir, "jetstream", "*", "streams", "*", "msgs"))
-	if err == nil && len(folders) == 0 {
-		err = errors.New("there are none")
+	for _, s := range servers {
+		s.Stop()
 	}
-	for _, folder := range folders {
+	for _, s := range servers {
+		if err := s.forget(); err != nil {
+			t.Fatalf("lose messages: %v", err)
+		}
+	}
+	for _, s := range servers {
+		s.start(t)
+	}
+}
+
+func (s *Server) forget() error {
+	store := filepath.Join(s.options.StoreDir, "jetstream", "*")
+	folders, err := filepath.Glob(filepath.Join(store, "streams", "*", "msgs"))
+	if err != nil || len(folders) == 0 {
+		return errors.Join(err, errors.New("there are no folders of messages"))
+	}
+	logs, err := filepath.Glob(filepath.Join(store, "_js_", "S-*")) // what the servers of a cluster agree on for a stream
+	for _, folder := range append(folders, logs...) {
 		err = errors.Join(err, os.RemoveAll(folder))
 	}
-	if err != nil {
-		t.Fatalf("lose messages: %v", err)
-	}
-	s.start(t)
+	return err
 }
 
 // DeleteDurable deletes a durable of a stream behind everybody's back.

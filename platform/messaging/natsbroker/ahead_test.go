@@ -1,20 +1,61 @@
 package natsbroker_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"orderpaid/platform/messaging"
 	"orderpaid/platform/messaging/natsbroker"
 	"orderpaid/platform/natstest"
 )
 
-// C101: a durable has sequences behind it that the stream has still to give.
-// One server puts its durables back when it starts, so the state is made here
-// by moving the durable instead of shortening the stream; what follows is the
-// same.
+// C101: three servers lose what they store together. One alone puts its
+// durables back when it starts; these do not, and nothing is pending or fails
+// while new messages are skipped.
+func TestADurableStaysAheadOfAReplicatedStreamThatLostItsMessagesUntilItIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	servers := natstest.Cluster(t, 3)
+	topology := natsbroker.Topology{Replicas: 3, Subscriptions: []messaging.Subscription{awarder}}
+	poll(t, "the servers store a stream together", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		return natsbroker.EnsureTopology(ctx, servers[0].URL(), topology) == nil
+	})
+	b := connect(t, servers[0].URL(), natsbroker.Config{})
+	publishAll(t, b, messages(20, 3))
+	fetchAll(t, subscribe(t, b), 20)
+	poll(t, "all is acknowledged", func() bool { return durable(t, b).AckFloor == 20 })
+	natstest.LoseMessages(t, servers...)
+	publishAll(t, b, messages(5, 3))
+	var got natsbroker.DurableStatus
+	poll(t, "the durable has a leader again", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		status, err := b.Status(ctx)
+		if err != nil || len(status.Consumers) == 0 {
+			return false
+		}
+		got = status.Consumers[0]
+		return true
+	})
+	if got.Ahead != 15 || got.Pending != 0 || got.InFlight != 0 {
+		t.Errorf("got %+v, want it ahead by 15, and nothing pending: the server skips what is new", got)
+	}
+	topology.Anew = []string{awarder.Durable}
+	if err := natsbroker.EnsureTopology(within(t), servers[0].URL(), topology); err != nil {
+		t.Fatal(err)
+	}
+	fetchAll(t, subscribe(t, b), 5)
+	if got := durable(t, b).Ahead; got != 0 {
+		t.Errorf("made anew, it is ahead by %d", got)
+	}
+}
+
+// The same with a durable that is moved, and with what the plan says.
 func TestADurableThatIsAheadOfTheStreamIsSeenAndCanBeMadeAnew(t *testing.T) {
 	t.Parallel()
 	s := natstest.New(t)
