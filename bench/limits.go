@@ -216,7 +216,7 @@ func (s *stand) stageAll(ctx context.Context) (Reading, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n, err := single(ctx, pool, `SELECT count(*) FROM message_outbox_pending p JOIN message_outbox o USING (event_id)`); err != nil || int(n) != len(s.events.messages) {
+	if n, err := completeOf(ctx, pool, `SELECT count(*) FROM message_outbox_pending p JOIN message_outbox o USING (event_id)`); err != nil || int(n) != len(s.events.messages) {
 		return nil, errors.Join(errCheated, err, fmt.Errorf("%d events are staged", n))
 	}
 	return r, nil

@@ -52,7 +52,7 @@ func each(ctx context.Context, clients, n int, do func(ctx context.Context, clie
 
 // checkPaid makes sure that n orders are paid, each with all that follows.
 func checkPaid(ctx context.Context, pool *pgxpool.Pool, n int) error {
-	complete, err := single(ctx, pool, `
+	complete, err := completeOf(ctx, pool, `
 		SELECT count(*) FROM orders o
 		  JOIN payment USING (order_id)
 		  JOIN message_outbox m ON m.aggregate_id = o.order_id AND m.kind = 'OrderPaid.v1'

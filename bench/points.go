@@ -92,7 +92,7 @@ func (s *stand) finishPoints(ctx context.Context, m *meter, pool *pgxpool.Pool, 
 // checkPoints makes sure that n events have their four rows each, and that the
 // balances are the sum of the ledger.
 func checkPoints(ctx context.Context, pool *pgxpool.Pool, n int) error {
-	complete, err := single(ctx, pool, `
+	complete, err := completeOf(ctx, pool, `
 		SELECT count(*) FROM points_entry e
 		  JOIN message_inbox i ON i.event_id = e.event_id AND i.consumer = 'points-awarder'
 		  JOIN message_outbox o ON o.aggregate_id = e.entry_id

@@ -209,6 +209,15 @@ func (s *stand) walPosition(ctx context.Context) (bytes int64, err error) {
 	return bytes, nil
 }
 
+// completeOf is single for a check that joins all that a run has written. Without
+// statistics of it, a plan may hold each row against each other: minutes.
+func completeOf(ctx context.Context, pool *pgxpool.Pool, sql string, args ...any) (int64, error) {
+	if _, err := pool.Exec(ctx, `ANALYZE`); err != nil {
+		return 0, fmt.Errorf("analyze: %w", err)
+	}
+	return single(ctx, pool, sql, args...)
+}
+
 // single returns the one number that a query gives.
 func single(ctx context.Context, q interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
