@@ -4,7 +4,7 @@
 //
 //	Publish ──► one atomic batch, one fsync ──► stream EVENTS (file, limits, sync always)
 //	   └─ refused or no answer: the same ids    │
-//	      once more, in waves                   ├─ durable points-awarder ──► Source ──► Fetch
+//	      once more, one by one                 ├─ durable points-awarder ──► Source ──► Fetch
 //	                                            ├─ durable notify-sender
 //	EnsureTopology makes stream and durables.   └─ …
 //	Wake ··· core NATS, a hint that may be lost ··· OnWake
@@ -19,7 +19,7 @@
 // stream drops a repeated id within its window (five minutes by default);
 // behind that stands the consumer's inbox.
 //
-// Read the files in this order: broker.go, publish.go, waves.go, outcome.go,
-// subscribe.go, source.go, pull.go, delivery.go, read.go, wake.go, topology.go,
-// drift.go.
+// Read the files in this order: broker.go, publish.go, singly.go, flight.go,
+// replies.go, outcome.go, subscribe.go, source.go, pull.go, delivery.go,
+// read.go, wake.go, topology.go, drift.go.
 package natsbroker

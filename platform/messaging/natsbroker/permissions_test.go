@@ -63,7 +63,7 @@ func TestRelayAndConsumerNeedFewPermissions(t *testing.T) {
 	}
 	list := messages(20, 4)
 	publishAll(t, relay, list[:1])
-	publishAll(t, relay, list[:10]) // with a duplicate inside: batch, then waves
+	publishAll(t, relay, list[:10]) // with a duplicate inside: batch, then one by one
 	publishAll(t, relay, list[10:])
 	source := subscribe(t, points)
 	fetchAll(t, source, len(list))

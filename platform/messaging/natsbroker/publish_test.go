@@ -37,9 +37,19 @@ func TestMoreThanABatchIsStoredInOrderWithItsSequences(t *testing.T) {
 // restarts anything.
 func TestServerRestartsDuringPublishLoseAndRepeatNothing(t *testing.T) {
 	t.Parallel()
+	for name, cfg := range map[string]natsbroker.Config{"batches": {}, "single": {Single: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			publishOverRestarts(t, cfg)
+		})
+	}
+}
+
+func publishOverRestarts(t *testing.T, cfg natsbroker.Config) {
 	s := natstest.New(t)
 	ensure(t, s, natsbroker.Topology{})
-	b := connect(t, s.URL(), natsbroker.Config{AttemptTimeout: 2 * time.Second})
+	cfg.AttemptTimeout = 2 * time.Second
+	b := connect(t, s.URL(), cfg)
 	const rounds, size = 30, 100
 	restart := make(chan struct{})
 	var publisher sync.WaitGroup
@@ -111,6 +121,33 @@ func TestASwallowedAnswerIsAskedForAgainUnderTheSameIDs(t *testing.T) {
 		t.Errorf("one message without an answer: %v, want %v", lost.Err, messaging.ErrUnknownOutcome)
 	}
 	requireStored(t, s, 701)
+}
+
+// The server has a message, and its answer is lost: as long as nobody knows
+// that, nothing of the same key may be sent.
+func TestNothingIsSentBehindAMessageWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	s := natstest.New(t)
+	ensure(t, s, natsbroker.Topology{})
+	p := newProxy(t, s)
+	b := connect(t, p.url(), natsbroker.Config{Single: true, AttemptTimeout: 300 * time.Millisecond})
+	list := messages(6, 1)
+	p.set(swallow)
+	for i, r := range b.Publish(within(t), list) {
+		want := messaging.ErrUnknownOutcome
+		if i > 0 {
+			want = messaging.ErrBehind
+		}
+		if !errors.Is(r.Err, want) {
+			t.Errorf("message %d: %v, want %v", i, r.Err, want)
+		}
+	}
+	requireStored(t, s, 1)
+	for i, r := range publishAll(t, b, list) {
+		if r.Sequence != uint64(i+1) || r.Duplicate != (i == 0) {
+			t.Errorf("message %d: got %+v, want it at %d, the first one as a duplicate", i, r, i+1)
+		}
+	}
 }
 
 func TestAMuteServerLeavesTheOutcomeUnknown(t *testing.T) {
