@@ -82,8 +82,8 @@ func (s *source) receive(prefix string, m *nats.Msg) {
 		s.report(fmt.Errorf("a message on %s: %w", m.Subject, err))
 		return
 	}
-	d, wanted := &delivery{nc: s.b.nc, msg: m, meta: meta}, s.kinds.has(m.Subject)
-	if !wanted { // it lies between the kinds of a wide subscription
+	d, wanted := &delivery{nc: s.b.nc, msg: m, meta: meta}, !s.liesBetween(m.Subject)
+	if !wanted {
 		_ = d.Ack() // if it is lost, the message comes again
 	}
 	s.mu.Lock()
@@ -104,6 +104,11 @@ func (s *source) receive(prefix string, m *nats.Msg) {
 		signal(s.room)
 	}
 }
+
+// liesBetween reports whether a message is one that a wide subscription gets
+// and does not want. To any other subscription it is the consumer's, whatever
+// it is: dropped here, it would be a loss that nobody sees.
+func (s *source) liesBetween(subject string) bool { return s.sub.Wide && !s.kinds.has(subject) }
 
 // status ends the request, unless it is a heartbeat.
 func (s *source) status(number, code, description string) {
