@@ -150,10 +150,8 @@ func (s *Service) pay(ctx context.Context, tx pgx.Tx, o Order, p Payment, at tim
 		return refuse(ReasonPaymentElsewhere, "payment %s has paid another order", p.ID)
 	}
 	note := fmt.Sprintf("%s by payment %s, which earn %d points", p.Amount, p.ID, o.Points)
-	if err := saveOrder(ctx, tx, o, entry{o.Version, "paid", actorProvider, note, at}); err != nil {
-		return err
-	}
-	if err := insertFollowUps(ctx, tx, o.ID, o.FollowUps(s.cfg.Promises)); err != nil {
+	promised := insertFollowUps(o.ID, o.FollowUps(s.cfg.Promises))
+	if err := saveOrder(ctx, tx, o, entry{o.Version, "paid", actorProvider, note, at}, promised); err != nil {
 		return err
 	}
 	if err := s.outbox.Add(ctx, tx, o.paid()); err != nil {

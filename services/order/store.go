@@ -231,9 +231,9 @@ UPDATE orders
  WHERE order_id = @order_id AND version = @version - 1`
 
 // saveOrder writes an order that a rule has changed and says so in its
-// history. The caller holds the row's lock; the condition on the version is
-// there for the day on which one does not.
-func saveOrder(ctx context.Context, tx pgx.Tx, o Order, e entry) error {
+// history, and sends along what more queues. The caller holds the row's lock;
+// the condition on the version is there for the day on which one does not.
+func saveOrder(ctx context.Context, tx pgx.Tx, o Order, e entry, more ...func(b *pgx.Batch)) error {
 	b := new(pgx.Batch)
 	b.Queue(sqlUpdateOrder, pgx.StrictNamedArgs{
 		"order_id": o.ID, "state": o.State, "version": o.Version,
@@ -246,6 +246,9 @@ func saveOrder(ctx context.Context, tx pgx.Tx, o Order, e entry) error {
 		return nil
 	})
 	queueEntry(b, o.ID, e)
+	for _, queue := range more {
+		queue(b)
+	}
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("save order %s: %w", o.ID, err)
 	}
@@ -330,18 +333,15 @@ const sqlInsertFollowUp = `
 INSERT INTO follow_up (order_id, kind, state, since, promised_by, code)
 VALUES (@order_id, @kind, @state, @since, @promised_by, @code)`
 
-// insertFollowUps notes what the customer now waits for.
-func insertFollowUps(ctx context.Context, tx pgx.Tx, orderID string, followUps []FollowUp) error {
-	b := new(pgx.Batch)
-	for _, f := range followUps {
-		b.Queue(sqlInsertFollowUp, pgx.StrictNamedArgs{
-			"order_id": orderID, "kind": f.Kind, "state": f.State, "since": f.Since, "promised_by": f.PromisedBy, "code": f.Code,
-		})
+// insertFollowUps notes what the customer now waits for, with [saveOrder].
+func insertFollowUps(orderID string, followUps []FollowUp) func(b *pgx.Batch) {
+	return func(b *pgx.Batch) {
+		for _, f := range followUps {
+			b.Queue(sqlInsertFollowUp, pgx.StrictNamedArgs{
+				"order_id": orderID, "kind": f.Kind, "state": f.State, "since": f.Since, "promised_by": f.PromisedBy, "code": f.Code,
+			})
+		}
 	}
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
-		return fmt.Errorf("insert follow-ups of order %s: %w", orderID, err)
-	}
-	return nil
 }
 
 // sqlSettleFollowUps never touches what is done: a late failure of a mail
