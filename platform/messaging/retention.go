@@ -100,17 +100,21 @@ type RetentionReport struct {
 	Forgotten int      // rows of the inbox's default partition, which has no month to go by
 }
 
+// sqlOldPartitions tells their age by the database's clock. This process may run
+// on a machine whose clock is a year ahead: all would be old then.
 const sqlOldPartitions = `
-SELECT c.relname::text, p.relname::text, to_date(right(c.relname, 7), 'YYYY_MM') + interval '1 month' AS ends
+SELECT c.relname::text, p.relname::text, m.ends, (clock_timestamp() AT TIME ZONE 'UTC') - m.ends AS age
   FROM pg_inherits i
   JOIN pg_class c ON c.oid = i.inhrelid
   JOIN pg_class p ON p.oid = i.inhparent
+ CROSS JOIN LATERAL (SELECT to_date(right(c.relname, 7), 'YYYY_MM') + interval '1 month' AS ends) m
  WHERE p.relname IN ('message_outbox', 'message_outbox_publication', 'message_inbox') AND c.relname ~ '_[0-9]{4}_[0-9]{2}$'
- ORDER BY ends, p.relname`
+ ORDER BY m.ends, p.relname`
 
 type oldPartition struct {
 	Name, Parent string
 	Ends         time.Time
+	Age          time.Duration // since then; negative while it has not ended
 }
 
 // Retain prepares partitions, detaches old ones and erases payloads, once. It
@@ -142,7 +146,7 @@ func Retain(ctx context.Context, owner *pgxpool.Pool, cfg RetentionConfig) (Rete
 		if p.Parent == "message_inbox" {
 			keep = cfg.Inbox
 		}
-		if time.Since(p.Ends) < keep {
+		if p.Age < keep {
 			continue
 		}
 		recent, err := appliedRecently(ctx, owner, p, cfg)
@@ -184,6 +188,8 @@ func appliedRecently(ctx context.Context, owner *pgxpool.Pool, p oldPartition, c
 	return recent, nil
 }
 
+const sqlTableThere = `SELECT to_regclass($1) IS NOT NULL`
+
 const sqlUnfinishedIn = `
 SELECT EXISTS (SELECT FROM message_outbox_pending q JOIN %[1]s o ON o.event_id = q.event_id)
     OR EXISTS (SELECT FROM message_outbox_held h JOIN %[1]s o ON o.event_id = h.event_id)`
@@ -202,9 +208,8 @@ func detach(ctx context.Context, owner *pgxpool.Pool, p oldPartition) (detached 
 			if _, err := tx.Exec(ctx, `LOCK TABLE message_outbox_pending, message_outbox_held IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 				return err
 			}
-			facts := pgx.Identifier{"message_outbox" + p.Name[len(p.Name)-8:]}.Sanitize()
-			var unfinished bool
-			if err := tx.QueryRow(ctx, fmt.Sprintf(sqlUnfinishedIn, facts)).Scan(&unfinished); err != nil || unfinished {
+			facts := "message_outbox" + p.Name[len(p.Name)-8:]
+			if unfinished, err := unfinishedIn(ctx, tx, facts); err != nil || unfinished {
 				return err
 			}
 		} else if _, err := tx.Exec(ctx, `UPDATE message_horizon SET inbox_since = greatest(inbox_since, $1)`, p.Ends); err != nil {
@@ -217,4 +222,17 @@ func detach(ctx context.Context, owner *pgxpool.Pool, p oldPartition) (detached 
 		return nil
 	})
 	return detached, err
+}
+
+// unfinishedIn reports whether anything pending or held points into a partition
+// of facts. Nothing does if a run before this one was interrupted after it took
+// the facts off, and somebody has dropped them since: their evidence has to
+// follow all the same.
+func unfinishedIn(ctx context.Context, tx pgx.Tx, facts string) (unfinished bool, err error) {
+	var there bool
+	if err := tx.QueryRow(ctx, sqlTableThere, facts).Scan(&there); err != nil || !there {
+		return false, err
+	}
+	err = tx.QueryRow(ctx, fmt.Sprintf(sqlUnfinishedIn, pgx.Identifier{facts}.Sanitize())).Scan(&unfinished)
+	return unfinished, err
 }

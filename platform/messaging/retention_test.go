@@ -97,6 +97,50 @@ func TestOldPartitionsAreDetachedUnlessSomethingInThemIsUnfinished(t *testing.T)
 	}
 }
 
+// monthOf2024 makes the partitions of January 2024.
+func monthOf2024(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	for _, parent := range []string{"message_outbox", "message_outbox_publication", "message_inbox"} {
+		exec(t, pool, `DO $do$ BEGIN EXECUTE format('CREATE TABLE `+parent+`_2024_01 PARTITION OF `+parent+` FOR VALUES FROM (%L) TO (%L)',
+			message_uuid_floor('2024-01-01Z'), message_uuid_floor('2024-02-01Z')); END $do$`)
+	}
+}
+
+// C130: the machine on which retention runs is years ahead of the database. By
+// its clock everything is old.
+func TestWhatIsOldIsSaidByTheDatabasesClock(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "messaging")
+	monthOf2024(t, pool)
+	exec(t, pool, `CREATE SCHEMA behind`)
+	exec(t, pool, `CREATE FUNCTION behind.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS $$ SELECT '2024-03-01Z'::timestamptz $$`)
+	config := pool.Config()
+	config.ConnConfig.RuntimeParams["search_path"] = "behind, pg_catalog, public"
+	behind, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer behind.Close()
+	report, err := messaging.Retain(t.Context(), behind, messaging.RetentionConfig{})
+	if err != nil || len(report.Detached) != 0 || len(report.Kept) != 0 {
+		t.Errorf("got %+v, %v, want nothing of a month that ended a month ago taken off", report, err)
+	}
+}
+
+// C131: a run was interrupted after it had taken the facts of a month off, and
+// they were dropped before the next.
+func TestAMonthWhoseFactsWereDroppedLetsItsEvidenceGo(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "messaging")
+	monthOf2024(t, pool)
+	exec(t, pool, `ALTER TABLE message_outbox DETACH PARTITION message_outbox_2024_01`)
+	exec(t, pool, `DROP TABLE message_outbox_2024_01`)
+	report, err := messaging.Retain(t.Context(), pool, messaging.RetentionConfig{})
+	if want := []string{"message_inbox_2024_01", "message_outbox_publication_2024_01"}; err != nil || !slices.Equal(report.Detached, want) {
+		t.Errorf("got %+v, %v, want %v taken off", report, err, want)
+	}
+}
+
 func TestAFutureOfPartitionsIsPrepared(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t, "messaging")
