@@ -196,10 +196,28 @@ func (c *cutter) flushRun() {
 }
 
 // fold removes the differences that no one searches for: composed or not, full
-// or half width, upper or lower case, which digits, and what is not seen.
+// or half width, upper or lower case, accents, which digits, and what is not seen.
 func fold(text string) string {
 	text = strings.Map(plain, norm.NFKC.String(text))
-	return norm.NFKC.String(cases.Fold().String(text))
+	text = norm.NFKC.String(cases.Fold().String(text))
+	return norm.NFC.String(withoutAccents(norm.NFD.String(text)))
+}
+
+// withoutAccents drops the accents of Latin and Greek letters, which stand
+// behind them in a decomposed text: who looks for a café types cafe, on a
+// keyboard that has no é. In other scripts a mark makes another letter: й is no и.
+func withoutAccents(decomposed string) string {
+	accented := false // the letter before is one whose accents do not count
+	return strings.Map(func(r rune) rune {
+		if 0x0300 <= r && r <= 0x036F {
+			if accented {
+				return -1
+			}
+			return r
+		}
+		accented = unicode.In(r, unicode.Latin, unicode.Greek)
+		return r
+	}, decomposed)
 }
 
 // plain drops what is not seen, bidirectional controls above all, and the

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// C10: blanks do not end words in every script.
+// C10: blanks do not end words in every script. C110: nor do accents count in
+// every one.
 func TestTextIsCutTheWayItIsWritten(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, text, want string }{
@@ -37,6 +38,8 @@ func TestTextIsCutTheWayItIsWritten(t *testing.T) {
 		{"German sharp s and capitals", "STRASSE straße", "strasse strasse"},
 		{"Greek final sigma", "ΣΟΦΟΣ σοφος", "σοφοσ σοφοσ"},
 		{"ligatures, circled and Roman numbers", "ﬁt ① Ⅷ", "fit 1 viii"},
+		{"accents", "Café CRÈME Ångström piñata phở ὀδύσσεια", "cafe creme angstrom pinata pho οδυσσεια"},
+		{"marks that make another letter", "чай ガ", "чай ガ"},
 		{"punctuation only", "！？…--", ""},
 		{"nothing", "", ""},
 		{"a mark on nothing", "\u0301 a", "a"},
