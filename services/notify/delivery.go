@@ -287,8 +287,8 @@ func (d *Delivery) settle(ctx context.Context, c claimed, r Result) (step Step, 
 }
 
 func (d *Delivery) settleOnce(ctx context.Context, tx pgx.Tx, c claimed, r Result) (Step, error) {
-	outcome := r.Outcome
-	if outcome == NoAddress || outcome == Rejected {
+	step := d.cfg.Policy.Next(c.Task, r.Outcome, rand.Float64())
+	if step.State == Failed {
 		if err := lockUser(ctx, tx, c.UserID); err != nil {
 			return Step{}, err
 		}
@@ -297,10 +297,10 @@ func (d *Delivery) settleOnce(ctx context.Context, tx pgx.Tx, c claimed, r Resul
 			return Step{}, err
 		}
 		if now.Email != c.contact.Email { // it came while we were looking elsewhere
-			outcome = Released
+			step = d.cfg.Policy.Next(c.Task, Released, 0)
+			step.Attempts = 0
 		}
 	}
-	step := d.cfg.Policy.Next(c.Task, outcome, rand.Float64())
 	version, at, err := settleTask(ctx, tx, c, step, r.Reply)
 	if err != nil || !step.State.Over() {
 		return step, err

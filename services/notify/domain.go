@@ -45,9 +45,9 @@ const Channel = "email"
 type State string
 
 // The states. A task that is over stays as it is, with two exceptions: one
-// that failed for want of an address, or was refused under the one that there
-// was, is queued again when there is another, and one whose late acceptance
-// arrives is sent, whatever it was taken for.
+// that failed lately for want of an address, or under the one that there was,
+// is queued again when there is another, and one whose late acceptance arrives
+// is sent, whatever it was taken for.
 const (
 	Queued  State = "queued"  // waits for its time
 	Sending State = "sending" // a sender holds it until DueAt

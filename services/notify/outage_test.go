@@ -256,3 +256,48 @@ func TestACorrectionThatArrivesWithTheRefusalIsNotMissed(t *testing.T) {
 		t.Errorf("got %+v, want queued", got)
 	}
 }
+
+// C90: the server puts off the mails for an address that is wrong until they are
+// given up; at the corrected one the mail has all of its attempts.
+func TestAMailThatWasGivenUpIsSentToTheCorrectedAddress(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.server.setFaults(t, sim.Fault{Kind: "refuse", Stage: "recipient", Code: 450, To: "jp@"},
+		sim.Fault{Kind: "refuse", Stage: "recipient", Code: 450, To: "jo@", Times: 2})
+	f.startSending(t, quick(3, 1))
+	if _, err := f.service.PutContact(t.Context(), Contact{"u1", "jp@mail.example", English}); err != nil {
+		t.Fatal(err)
+	}
+	f.deliver(t, paid(t, newOrder(), "u1"))
+	f.requireState(t, "u1", Failed)
+	if got, err := f.service.PutContact(t.Context(), Contact{"u1", "jo@mail.example", English}); err != nil || got != 1 {
+		t.Errorf("got %d mails that are tried again, %v, want 1", got, err)
+	}
+	if got := f.requireState(t, "u1", Sent); got.Attempts != 2 {
+		t.Errorf("got %d attempts at the new address, want 2", got.Attempts)
+	}
+}
+
+// C113: somebody writes down an address long after he has bought.
+func TestAnAddressThatComesLateBringsNoOldMails(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	cfg := quick(3, 1)
+	cfg.ContactDomain = ""
+	f.startSending(t, cfg)
+	old, fresh := newOrder(), newOrder()
+	f.deliver(t, paid(t, old, "u1"), paid(t, fresh, "u1"))
+	eventually(t, func() bool { return f.count(t, `SELECT count(*) FROM delivery_task WHERE state = 'failed'`) == 2 },
+		func() string { return "both mails failed" })
+	if _, err := f.pool.Exec(t.Context(), `UPDATE delivery_task SET created_at = now() - interval '8 days' WHERE order_id = $1`, old); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := f.service.PutContact(t.Context(), Contact{"u1", "jo@mail.example", English}); err != nil || got != 1 {
+		t.Errorf("got %d mails that are sent now, %v, want the new one", got, err)
+	}
+	eventually(t, func() bool { return f.count(t, `SELECT count(*) FROM delivery_task WHERE state = 'sent'`) == 1 },
+		func() string { return "one mail is sent" })
+	if got := f.server.mails(t, old); len(got) != 0 {
+		t.Errorf("got %+v, want no mail about the old order", got)
+	}
+}

@@ -185,6 +185,8 @@ func judge(err error, delivered bool) (r Result, reusable bool) {
 		r.Outcome, r.Err = Unavailable, errors.New("the mail server refuses us with "+r.Reply)
 	case code >= 500 && failure.Reason == mail.ErrSMTPRcptTo && relayDenied(failure.Error()):
 		r.Outcome = Deferred
+	case code >= 500 && failure.EnhancedStatusCode() == mailboxFull:
+		r.Outcome = Deferred
 	case code >= 500:
 		r.Outcome = Rejected
 	case code == 0 && failure.Reason == mail.ErrSMTPDataClose:
@@ -194,6 +196,9 @@ func judge(err error, delivered bool) (r Result, reusable bool) {
 	}
 	return r, code > 0 && code != 421
 }
+
+// mailboxFull is called permanent and is not: somebody empties it (RFC 3463).
+const mailboxFull = "5.2.2"
 
 // aboutUs reports whether a refusal is of whoever sends, or of any mail at all:
 // we have not signed in, have used up our quota of the day, or the server is not

@@ -137,12 +137,17 @@ func putContact(ctx context.Context, tx pgx.Tx, c Contact) error {
 	return nil
 }
 
+// sqlRevive leaves old mails as they are. Who writes down an address after a
+// year must not get the confirmations of all that he has bought since, each of
+// which says that an order is being prepared.
 const sqlRevive = `
-UPDATE delivery_task SET state = 'queued', due_at = now(), updated_at = now()
- WHERE user_id = $1 AND state = 'failed' AND (code = 'no_contact' OR $2 AND code = 'rejected')`
+UPDATE delivery_task SET state = 'queued', due_at = now(), updated_at = now(), attempts = 0
+ WHERE user_id = $1 AND state = 'failed' AND (code = 'no_contact' OR $2 AND code IN ('rejected', 'gave_up'))
+   AND created_at > now() - interval '7 days'`
 
 // revive queues again what failed for want of an address, and, if the address is
-// another one now, what was refused under the old one.
+// another one now, what was refused, or put off too often, under the old one. At
+// the new one it has all of its attempts.
 func revive(ctx context.Context, tx pgx.Tx, userID string, moved bool) (n int64, err error) {
 	tag, err := tx.Exec(ctx, sqlRevive, userID, moved)
 	if err != nil {
