@@ -137,9 +137,21 @@ func (s *Service) getOrders(w http.ResponseWriter, r *http.Request) {
 
 // getPay is the page of the simulated payment provider.
 func (s *Service) getPay(w http.ResponseWriter, r *http.Request) {
-	if o, found := s.orderParam(w, r); found {
+	if o, found := s.payable(w, r); found {
 		s.render(w, r, http.StatusOK, "pay", view{Nav: "orders", Data: o})
 	}
+}
+
+// payable is orderParam for an order that may still be paid. Any other leads to
+// what became of it: who went back to this page, or kept it in a second tab,
+// would pay again.
+func (s *Service) payable(w http.ResponseWriter, r *http.Request) (orderPage, bool) {
+	o, found := s.orderParam(w, r)
+	if found && (o.State == "PAID" || o.State == "CANCELLED") {
+		http.Redirect(w, r, "/orders/"+o.OrderID, http.StatusSeeOther)
+		return orderPage{}, false
+	}
+	return o, found
 }
 
 // The ways to pay that the page offers, as what the provider is asked for.
@@ -154,7 +166,7 @@ var payments = map[string][]map[string]any{
 // postPay asks the provider to take the money, or to pretend. What the shop
 // makes of it, the provider's callbacks decide and not this page.
 func (s *Service) postPay(w http.ResponseWriter, r *http.Request) {
-	o, found := s.orderParam(w, r)
+	o, found := s.payable(w, r)
 	if !found {
 		return
 	}

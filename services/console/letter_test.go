@@ -54,11 +54,13 @@ func TestAnEventIsShownCopiedAndSentBackWithEveryDigit(t *testing.T) {
 	}
 }
 
-func post(t *testing.T, s *Service, path string, form url.Values) *httptest.ResponseRecorder {
+func post(t *testing.T, s *Service, path string, form url.Values, cookies ...*http.Cookie) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(form.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.AddCookie(&http.Cookie{Name: actorCookie, Value: url.QueryEscape("alice:token")})
+	for _, c := range append(cookies, &http.Cookie{Name: actorCookie, Value: url.QueryEscape("alice:token")}) {
+		r.AddCookie(c)
+	}
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, r)
 	return w

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
@@ -158,18 +159,30 @@ const (
 	streamBeat  = time.Second
 	streamLife  = 10 * time.Minute // then the browser asks again by itself
 	streamWrite = 5 * time.Second  // for a reader that takes nothing any more
+
+	// streamRetry is when the first browsers come back after a stream has ended.
+	// The last come four times later: after a restart all of them are waiting.
+	streamRetry = time.Second
 )
 
 // stream sends the parts of a page that have changed, once a second, until
 // read says that this was the last time. The server's limits are for answers;
 // a stream renews its own with each beat, and so ends as soon as its reader
 // has gone, and when the process is asked to stop.
+//
+// HEAD gets the headers alone. What is written to it goes nowhere, so nothing
+// would ever tell that its reader has gone.
 func (s *Service) stream(w http.ResponseWriter, r *http.Request, read func(context.Context) (map[string]string, bool, error)) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), streamLife) // the router's deadline is for answers, too
 	defer cancel()
 	out := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Content-Security-Policy", pageCSP)
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep each event until it has some kilobytes of them
+	if r.Method == http.MethodHead {
+		return
+	}
+	retry := streamRetry + rand.N(3*streamRetry)
 	beat := time.NewTicker(streamBeat)
 	defer beat.Stop()
 	sent := map[string]string{}
@@ -186,7 +199,7 @@ func (s *Service) stream(w http.ResponseWriter, r *http.Request, read func(conte
 				sent[name] = html
 			}
 		}
-		if out.SetWriteDeadline(time.Now().Add(streamWrite)) != nil || writeEvent(w, parts, last) != nil || out.Flush() != nil || last {
+		if out.SetWriteDeadline(time.Now().Add(streamWrite)) != nil || writeEvent(w, parts, last, retry) != nil || out.Flush() != nil || last {
 			return
 		}
 		select {
@@ -200,8 +213,9 @@ func (s *Service) stream(w http.ResponseWriter, r *http.Request, read func(conte
 }
 
 // writeEvent writes one server-sent event; without parts a comment, which tells
-// whether the reader is still there.
-func writeEvent(w http.ResponseWriter, parts map[string]string, last bool) error {
+// whether the reader is still there. retry is when the browser shall ask again
+// once the stream has ended.
+func writeEvent(w http.ResponseWriter, parts map[string]string, last bool, retry time.Duration) error {
 	if len(parts) == 0 && !last {
 		_, err := fmt.Fprint(w, ":\n\n")
 		return err
@@ -214,7 +228,7 @@ func writeEvent(w http.ResponseWriter, parts map[string]string, last bool) error
 	if last {
 		name = "last"
 	}
-	_, err = fmt.Fprintf(w, "event: %s\nretry: 1000\ndata: %s\n\n", name, encoded)
+	_, err = fmt.Fprintf(w, "event: %s\nretry: %d\ndata: %s\n\n", name, retry.Milliseconds(), encoded)
 	return err
 }
 

@@ -114,7 +114,15 @@ func (s *Service) postCart(w http.ResponseWriter, r *http.Request) {
 		quantity = n
 	}
 	if skuPattern.MatchString(sku) {
-		setCart(w, r, setQuantity(lines, sku, quantity))
+		kept := setQuantity(lines, sku, quantity)
+		setCart(w, r, kept)
+		switch got := quantityOf(kept, sku); {
+		case got == quantity:
+		case got == 0:
+			setNotice(w, r, s.text(r, "cart.full", maxLines))
+		default:
+			setNotice(w, r, s.text(r, "cart.most", maxQuantity))
+		}
 	}
 	http.Redirect(w, r, localPath(r.PostFormValue("to")), http.StatusSeeOther)
 }
@@ -133,6 +141,7 @@ type basketLine struct {
 	Quantity    int
 	Price, Line Money
 	Gone        bool // not sold, or not in this currency
+	Silent      bool // the order service does not say
 }
 
 func (s *Service) basketOf(ctx context.Context, lines []cartLine, currency string) basket {
@@ -146,13 +155,15 @@ func (s *Service) basketOf(ctx context.Context, lines []cartLine, currency strin
 			err := s.order.get(ctx, "/v1/products"+path(line.SKU), &entry.product)
 			var sold bool
 			entry.Price, sold = entry.price(currency)
-			entry.Gone = err != nil || !sold
+			var no *refusal
+			entry.Silent = err != nil && !errors.As(err, &no)
+			entry.Gone = !entry.Silent && !sold
 		})
 	}
 	wg.Wait()
 	for i := range b.Lines {
 		line := &b.Lines[i]
-		if line.Gone {
+		if line.Gone || line.Silent {
 			continue
 		}
 		line.Line = Money{Currency: line.Price.Currency, Exponent: line.Price.Exponent}.Plus(line.Price, int64(line.Quantity))
