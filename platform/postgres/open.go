@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exaring/otelpgx"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.opentelemetry.io/otel/attribute"
@@ -70,6 +71,7 @@ func Open(ctx context.Context, dsn string, cfg Config) (*pgxpool.Pool, error) {
 	pc.MaxConnIdleTime = idleTime
 	pc.HealthCheckPeriod = idleTime / 2
 	pc.PingTimeout = pingTimeout
+	pc.BeforeConnect = readSecretsAgain(dsn)
 	pc.AfterConnect = RegisterTypes
 	pc.ConnConfig.OnPgError = endUseless(pc.ConnConfig.OnPgError)
 	// Parameters of queries are personal data; the tracer leaves them out
@@ -99,6 +101,21 @@ func Open(ctx context.Context, dsn string, cfg Config) (*pgxpool.Pool, error) {
 		return nil, fmt.Errorf("measure pool of database %s: %w", pc.ConnConfig.Database, err)
 	}
 	return pool, nil
+}
+
+// readSecretsAgain has each session log in with what the files that dsn names
+// hold by then: passwords and certificates are renewed there. A pool that kept
+// those of its start would work until its sessions have reached their lifetime,
+// and let nobody in from then on.
+func readSecretsAgain(dsn string) func(context.Context, *pgx.ConnConfig) error {
+	return func(_ context.Context, cc *pgx.ConnConfig) error {
+		now, err := pgx.ParseConfig(dsn)
+		if err != nil {
+			return fmt.Errorf("read database address: %w", err)
+		}
+		cc.Password, cc.TLSConfig, cc.Fallbacks = now.Password, now.TLSConfig, now.Fallbacks
+		return nil
+	}
 }
 
 // endUseless closes sessions beside those that pgx closes, which a ping does not

@@ -1,12 +1,16 @@
 package postgres_test
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"orderpaid/platform/pgserver"
 	"orderpaid/platform/pgtest"
 	"orderpaid/platform/postgres"
 )
@@ -88,6 +92,62 @@ func TestASessionThatCanOnlyReadIsNotUsedAgain(t *testing.T) {
 	}
 	if err := write(); err != nil {
 		t.Errorf("the second time: got %v, want another session", err)
+	}
+}
+
+// C135: a password is rotated in its file, under a pool that has read it before.
+func TestAPasswordThatIsRenewedInItsFileIsUsedForTheNextSession(t *testing.T) {
+	t.Parallel()
+	srv := pgtest.Start(t, pgserver.Config{Unsafe: true, SharedBuffersMB: 16, MaxConnections: 20})
+	admin := pgtest.On(t, srv, "messaging")
+	rules := filepath.Join(srv.Dir, "data", "pg_hba.conf")
+	known, err := os.ReadFile(rules)
+	if err == nil {
+		err = os.WriteFile(rules, append([]byte("local all clerk scram-sha-256\n"), known...), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(t.TempDir(), "pgpass")
+	rotate := func(password string) {
+		if _, err := admin.Exec(t.Context(), `ALTER ROLE clerk PASSWORD '`+password+`'`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(password string) {
+		if err := os.WriteFile(secret, []byte("*:*:*:clerk:"+password+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := admin.Exec(t.Context(), `CREATE ROLE clerk LOGIN; SELECT pg_reload_conf()`, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	rotate("first")
+	write("first")
+	cc := admin.Config().ConnConfig
+	pool, err := postgres.Open(t.Context(), fmt.Sprintf("host=%s port=%d user=clerk dbname=%s passfile=%s sslmode=disable", cc.Host, cc.Port, cc.Database, secret), postgres.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	ping := func() error {
+		pool.Reset() // as if the sessions had reached their lifetime
+		return pool.Ping(t.Context())
+	}
+	rotate("second")
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); ; <-tick.C { // the server reads its rules in its own time
+		if err = ping(); postgres.Code(err) == "28P01" || time.Now().After(deadline) {
+			break
+		}
+	}
+	if got, want := postgres.Code(err), "28P01"; got != want {
+		t.Fatalf("the old password: got code %q of %v, want %q", got, err, want)
+	}
+	write("second")
+	if err := ping(); err != nil {
+		t.Errorf("the new password: %v", err)
 	}
 }
 

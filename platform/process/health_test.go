@@ -36,6 +36,19 @@ func TestHealthAsksTheProgramOfTheSameEnvironment(t *testing.T) {
 	}
 }
 
+// C136: a proxy for calls to the outside, which corporate machines put into every
+// container's environment, is not asked about the program beside. The address
+// that stands for this machine is none that such proxies leave out by themselves.
+func TestHealthAsksNoProxy(t *testing.T) {
+	t.Parallel()
+	ready := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	defer ready.Close()
+	_, port, _ := strings.Cut(strings.TrimPrefix(ready.URL, "http://"), ":")
+	if out, err := health(t, "HTTP_PROXY=http://127.0.0.1:1", "http://0.0.0.0:"+port+"/readyz"); err != nil {
+		t.Errorf("got %v: %s", err, out)
+	}
+}
+
 func TestHealthFailsWhereNothingListens(t *testing.T) {
 	t.Parallel()
 	for _, env := range []string{"OPS_ADDR=127.0.0.1:1", "OPS_ADDR="} {

@@ -3,11 +3,9 @@ package natsbroker
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 
@@ -55,33 +53,23 @@ func parseAddress(text string) (address, error) {
 }
 
 // addTLS makes the connection refuse a server without TLS as soon as one of
-// the files is given.
+// the files is given. They are read for each connection anew: a certificate is
+// renewed in its file, and a process that kept the one of its start would be
+// refused after the next break, for ever.
 func (a *address) addTLS(ca, cert, key string) error {
 	if ca == "" && cert == "" && key == "" {
 		return nil
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS13}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return fmt.Errorf("ca: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("ca %s: no certificate in it", ca)
-		}
-	}
 	if (cert == "") != (key == "") {
 		return errors.New("cert and key belong together")
 	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return fmt.Errorf("cert and key: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
+	a.options = append(a.options, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS13}))
+	if ca != "" {
+		a.options = append(a.options, nats.RootCAs(ca))
 	}
-	a.options = append(a.options, nats.Secure(config))
+	if cert != "" {
+		a.options = append(a.options, nats.ClientCert(cert, key))
+	}
 	return nil
 }
 
