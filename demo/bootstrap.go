@@ -49,7 +49,7 @@ func bootstrap(ctx context.Context, superuserDSN string) error {
 		}
 	}
 	for _, db := range databases() {
-		if err := ensure(ctx, conn, sqlDatabaseExists, db, "CREATE DATABASE "+db+" OWNER "+ownerRole); err != nil {
+		if err := ensure(ctx, conn, sqlDatabaseExists, db, "CREATE DATABASE "+db+" OWNER "+ownerRole+" TEMPLATE template0 LC_COLLATE 'C'"); err != nil {
 			return fmt.Errorf("bootstrap database %s: %w", db, err)
 		}
 		// A service must not even connect to another one's database.

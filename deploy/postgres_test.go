@@ -189,6 +189,40 @@ func TestNoRoleCanDoWhatIsForbiddenToAll(t *testing.T) {
 	}
 }
 
+// C147: a month was added, and a service could change the facts of it: not in the
+// table that all read, but in the partition.
+func TestAMonthThatIsMadeLaterIsNoWayToChangeFacts(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	for _, service := range databases {
+		if _, err := c.connect(t, "shop_owner", service).Exec(t.Context(), `SELECT message_prepare_partitions(14)`); err != nil {
+			t.Fatal(err)
+		}
+		for _, role := range []string{"shop_" + service, "shop_relay"} {
+			var open []string
+			err := c.connect(t, "postgres", service).QueryRow(t.Context(), `
+				SELECT array_agg(c.relname::text) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+				 WHERE c.relname LIKE 'message\_%' AND has_table_privilege($1, c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE')`, role).Scan(&open)
+			if err != nil || len(open) > 0 {
+				t.Errorf("%s may change %v, %v, want none", role, open, err)
+			}
+		}
+	}
+}
+
+// C146: the shop came with an image whose libraries sort text in another way.
+func TestNoIndexDependsOnHowTheSystemSortsText(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	for _, service := range databases {
+		var collation string
+		err := c.connect(t, "postgres", service).QueryRow(t.Context(), `SELECT datcollate FROM pg_database WHERE datname = current_database()`).Scan(&collation)
+		if err != nil || collation != "C" {
+			t.Errorf("%s sorts by %q, %v, want by bytes", service, collation, err)
+		}
+	}
+}
+
 // denied: insufficient_privilege; for the auditor also that its transactions
 // only read.
 func denied(err error) bool { return slices.Contains([]string{"42501", "25006"}, postgres.Code(err)) }

@@ -36,15 +36,18 @@ END $$;
 -- audits; the migrations say which.
 ALTER ROLE shop_audit SET default_transaction_read_only = on;
 
-CREATE DATABASE shop_order OWNER shop_owner;
+-- They sort by bytes. The order of a language changes with the system's libraries:
+-- under another image, indexes that were built under the old one would find less
+-- than there is, and let keys in twice.
+CREATE DATABASE shop_order OWNER shop_owner TEMPLATE template0 LC_COLLATE 'C';
 
-CREATE DATABASE shop_points OWNER shop_owner;
+CREATE DATABASE shop_points OWNER shop_owner TEMPLATE template0 LC_COLLATE 'C';
 
-CREATE DATABASE shop_notify OWNER shop_owner;
+CREATE DATABASE shop_notify OWNER shop_owner TEMPLATE template0 LC_COLLATE 'C';
 
-CREATE DATABASE shop_search OWNER shop_owner;
+CREATE DATABASE shop_search OWNER shop_owner TEMPLATE template0 LC_COLLATE 'C';
 
-CREATE DATABASE shop_console OWNER shop_owner;
+CREATE DATABASE shop_console OWNER shop_owner TEMPLATE template0 LC_COLLATE 'C';
 
 -- A service must not even connect to another one's database; and search and
 -- console, which state no events, have nothing for a relay.

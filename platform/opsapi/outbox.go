@@ -12,9 +12,24 @@ import (
 	"orderpaid/platform/messaging"
 )
 
+// sqlReach goes by months: what retention has taken off ends where the newest
+// row of months begins that lacks none until now.
+const sqlReach = `
+WITH months AS (
+	SELECT i.inhparent AS parent, to_date(right(c.relname, 7), 'YYYY_MM') AS month
+	  FROM pg_inherits i
+	  JOIN pg_class c ON c.oid = i.inhrelid
+	 WHERE i.inhparent IN ('message_outbox'::regclass, 'message_outbox_publication'::regclass, 'message_inbox'::regclass)
+	   AND c.relname ~ '_[0-9]{4}_[0-9]{2}$'
+)
+SELECT clock_timestamp(), coalesce(max(m.month), 'epoch')::timestamp AT TIME ZONE 'UTC'
+  FROM months m
+ WHERE m.month <= now() AT TIME ZONE 'UTC'
+   AND NOT EXISTS (SELECT FROM months b WHERE b.parent = m.parent AND b.month = m.month - interval '1 month')`
+
 func (a *API) service(_ http.ResponseWriter, r *http.Request) (any, error) {
 	info := ServiceInfo{Service: a.cfg.Service, Consumers: a.consumerInfos()}
-	if err := a.cfg.Pool.QueryRow(r.Context(), `SELECT clock_timestamp()`).Scan(&info.Now); err != nil {
+	if err := a.cfg.Pool.QueryRow(r.Context(), sqlReach).Scan(&info.Now, &info.KeptSince); err != nil {
 		return nil, fmt.Errorf("read the clock: %w", err)
 	}
 	return info, nil

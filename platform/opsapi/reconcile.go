@@ -215,6 +215,21 @@ SELECT o.event_id::text, count(*) OVER () FROM message_outbox o
    AND NOT EXISTS (SELECT FROM message_outbox_pending p WHERE p.shard = o.shard AND p.id = o.id)
    AND NOT EXISTS (SELECT FROM message_outbox_held h WHERE h.shard = o.shard AND h.id = o.id)
  LIMIT 20`, bySince},
+	{"partitions_ahead", "a month that is near has no partition: events will be refused then, and orders with them", `
+SELECT month.name, count(*) OVER ()
+  FROM unnest(ARRAY['message_outbox', 'message_outbox_publication', 'message_inbox']) AS parent
+ CROSS JOIN generate_series(0, 2) AS n
+ CROSS JOIN LATERAL (SELECT parent || to_char(date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => n), '"_"YYYY"_"MM')) AS month(name)
+ WHERE to_regclass(month.name) IS NULL
+ ORDER BY month.name LIMIT 20`, noArgs},
+	{"numbers_go_forward", "facts have higher numbers than the sequence gives: the database came without its sequences, and events can go out in the wrong order", `
+SELECT o.event_id::text, count(*) OVER ()
+  FROM (SELECT event_id, id FROM message_outbox WHERE event_id >= message_uuid_floor($1) ORDER BY event_id DESC LIMIT 1000) o
+ WHERE o.id > (SELECT last_value FROM message_outbox_id_seq)
+ LIMIT 20`, bySince},
+	{"collation_is_unchanged", "the system sorts text in another way than when the indexes were built: they may miss rows, and let keys in twice", `
+SELECT datname::text, count(*) OVER () FROM pg_database
+ WHERE datname = current_database() AND datcollversion <> coalesce(pg_database_collation_actual_version(oid), '')`, noArgs},
 	{"nothing_refused", "the broker refused events: they and what stands behind them wait for a person", `
 SELECT event_id::text, count(*) OVER () FROM message_outbox_held
  WHERE state = 'failed' ORDER BY held_at LIMIT 20`, noArgs},

@@ -34,7 +34,8 @@ func newPage[T any](items []T, limit int, cursor func(T) string) Page[T] {
 type ServiceInfo struct {
 	Service   string         `json:"service"`
 	Consumers []ConsumerInfo `json:"consumers"`
-	Now       time.Time      `json:"now"` // by the database's clock
+	Now       time.Time      `json:"now"`        // by the database's clock
+	KeptSince time.Time      `json:"kept_since"` // of what is older, messages may have been put away
 }
 
 // ConsumerInfo is one consumer of a service.

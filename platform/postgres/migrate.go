@@ -30,7 +30,9 @@ var ErrInterrupted = errors.New("the database went away or was busy: what was mi
 // Migrate brings a database to the schema of its owner: first what every
 // database has (migrations/messaging), then the owner's own folder. It may be
 // called by any number of processes at once, each returns when the schema is
-// complete. What another try may mend is [ErrInterrupted].
+// complete. What another try may mend is [ErrInterrupted]. A schema that is
+// complete gets partitions of the coming year, and sequences that are beyond
+// every number in use.
 //
 // dsn must belong to a role that may create tables, and must lead to
 // PostgreSQL itself: the lock belongs to a session, which a pooler in
@@ -50,6 +52,9 @@ func Migrate(ctx context.Context, dsn, owner string) error {
 		if err := migrateOwner(ctx, db, o, files); err != nil {
 			return fmt.Errorf("migrate %s: %w", o, explain(err))
 		}
+	}
+	if err := upkeep(ctx, db); err != nil {
+		return fmt.Errorf("migrate %s: %w", owner, explain(err))
 	}
 	return nil
 }
