@@ -118,12 +118,16 @@ func (l *shardLeases) renew(ctx context.Context) error {
 	return nil
 }
 
+// longestLease bounds the leases of all relays, so that each can tell another's
+// from one that a wrong clock has made.
+const longestLease = 2 * time.Minute
+
 // beyond is how far in the future no lease ends, of whoever has another term.
 // One that does was made before the database's clock was set back, and nobody
 // may be there any more who renews it: it counts as ended, for otherwise all
 // would wait until the clock has caught up. A holder that lives is fenced off by
 // the epoch, as ever.
-func beyond(term time.Duration) time.Duration { return max(2*time.Minute, 10*term) }
+func beyond(term time.Duration) time.Duration { return max(longestLease, 10*term) }
 
 const sqlCountRelays = `
 SELECT count(*)::int FROM relay_member

@@ -243,6 +243,7 @@ func TestARelayRefusesSettingsThatCannotWorkByName(t *testing.T) {
 	pool := pgtest.New(t, "messaging")
 	for want, cfg := range map[string]messaging.RelayConfig{
 		"lease of 1ms":            {Lease: time.Millisecond},
+		"lease of 2m1s":           {Lease: 121 * time.Second},
 		"batch of 1001":           {Batch: 1001},
 		"batch of -1":             {Batch: -1},
 		"publish timeout of 1m0s": {PublishTimeout: time.Minute},

@@ -32,7 +32,7 @@ type RelayConfig struct {
 
 	// Lease is how long a shard stays with a relay that has stopped renewing.
 	// It must be longer than the longest pause after which such a relay should
-	// be thought dead. Defaults to 10 s; at least 1 s.
+	// be thought dead. Defaults to 10 s; within 1 s and 2 min.
 	Lease time.Duration
 
 	// Batch is the most that one lane publishes at once. Defaults to 1000,
@@ -93,8 +93,8 @@ func (c RelayConfig) withDefaults(pool *pgxpool.Pool) (RelayConfig, error) {
 		c.Tracers = otel.GetTracerProvider()
 	}
 	switch {
-	case c.Lease < time.Second:
-		return c, fmt.Errorf("relay: lease of %v is below 1 s", c.Lease)
+	case c.Lease < time.Second || c.Lease > longestLease:
+		return c, fmt.Errorf("relay: lease of %v is not within 1 s and %v", c.Lease, longestLease)
 	case c.Batch < 1 || c.Batch > 1000:
 		return c, fmt.Errorf("relay: batch of %d is not within 1 and 1000", c.Batch)
 	case c.PublishTimeout < 0 || c.PublishTimeout >= c.Lease:
@@ -123,13 +123,14 @@ func (c RelayConfig) withDefaults(pool *pgxpool.Pool) (RelayConfig, error) {
 // Pattern: https://microservices.io/patterns/data/polling-publisher.html, with
 // leased shards instead of claimed rows; docs/adr says why.
 type Relay struct {
-	pool    *pgxpool.Pool
-	pub     Publisher
-	cfg     RelayConfig
-	leases  *shardLeases
-	meters  relayMeters
-	tracing tracing
-	wake    [lanes]chan struct{}
+	pool     *pgxpool.Pool
+	pub      Publisher
+	cfg      RelayConfig
+	leases   *shardLeases
+	meters   relayMeters
+	tracing  tracing
+	wake     [lanes]chan struct{}
+	sessions chan struct{} // as many as the pool has connections; for the lanes
 }
 
 // NewRelay returns a relay for the database of pool, which must have room for
@@ -144,7 +145,7 @@ func NewRelay(pool *pgxpool.Pool, pub Publisher, cfg RelayConfig) (*Relay, error
 		return nil, err
 	}
 	r := &Relay{pool: pool, pub: pub, cfg: cfg, meters: meters, tracing: newTracing(cfg.Tracers, cfg.TraceParent),
-		leases: newShardLeases(pool, cfg.Name, cfg.Lease, cfg.Lease/5)}
+		leases: newShardLeases(pool, cfg.Name, cfg.Lease, cfg.Lease/5), sessions: make(chan struct{}, pool.Config().MaxConns)}
 	for lane := range r.wake {
 		r.wake[lane] = make(chan struct{}, 1)
 	}
@@ -309,7 +310,17 @@ const sqlPinPlans = `SET enable_seqscan = off; SET enable_bitmapscan = off; SET 
 // carry all lanes and the leases, and each costs the server about 4 MB. After
 // an error the session is ended: whatever was wrong with it, the next step
 // begins with another.
+//
+// Lanes wait for their turn here and not for the pool: so the renewal of the
+// leases, which asks the pool, stands behind one statement and not behind those
+// of all lanes.
 func (l *relayLane) inSession(ctx context.Context, statements func() error) error {
+	select {
+	case l.sessions <- struct{}{}:
+		defer func() { <-l.sessions }()
+	case <-ctx.Done():
+		return fmt.Errorf("connect: %w", ctx.Err())
+	}
 	conn, err := l.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)

@@ -101,9 +101,11 @@ func (s schedule) next(made int, spent time.Duration, cause error) (delay time.D
 // error may look like one of the database's, the end of a text like a broken
 // connection, a call of another system like a lost one. Without the mark the
 // group would be repeated until the database is back, which is not away: for
-// ever, and with everything behind it.
+// ever, and with everything behind it. Nor is it this database's word that a
+// transaction of another one could not begin.
 func ofHandler(tx pgx.Tx, err error) error {
-	if err == nil || postgres.Code(err) != "" || tx.Conn().IsClosed() {
+	elsewhere := errors.Is(err, postgres.ErrNotBegun)
+	if err == nil || tx.Conn().IsClosed() || postgres.Code(err) != "" && !elsewhere {
 		return err
 	}
 	return &handlerError{err}
@@ -119,7 +121,11 @@ func judge(err error) verdict {
 		return permanent
 	case errors.As(err, &delayed):
 		return ordinary
-	case errors.Is(err, postgres.ErrNotBegun), errors.Is(err, ErrNoPartition): // of the database, not of the event
+	case errors.Is(err, ErrNoPartition), errors.Is(err, postgres.ErrUnknownOutcome): // of the database, not of the event
+		return again
+	case errors.As(err, &own):
+		return ordinary
+	case errors.Is(err, postgres.ErrNotBegun):
 		return again
 	}
 	switch code := postgres.Code(err); {
@@ -134,9 +140,7 @@ func judge(err error) verdict {
 		// that is missing: the schema and this build do not fit, for as long
 		// as a deployment takes. The event is not at fault.
 		return ordinary
-	case errors.Is(err, postgres.ErrUnknownOutcome):
-		return again
-	case errors.As(err, &own), errors.Is(err, pgx.ErrTxCommitRollback): // the latter: it got an error and went on
+	case errors.Is(err, pgx.ErrTxCommitRollback): // a handler got an error and went on
 		return ordinary
 	case errors.Is(err, context.DeadlineExceeded): // the handler's time was up
 		return ordinary

@@ -52,6 +52,8 @@ func TestErrorsAreJudgedByWhatTheyAreAndNeverByTheirText(t *testing.T) {
 		{"no partition for this month", fmt.Errorf("x: %w", ErrNoPartition), again, "handler_error"},
 		{"the end of a connection", fmt.Errorf("x: %w", io.ErrUnexpectedEOF), again, "handler_error"},
 		{"the end of a text that a handler reads", &handlerError{fmt.Errorf("x: %w", io.ErrUnexpectedEOF)}, ordinary, "handler_error"},
+		{"another database that a handler asks is away", &handlerError{fmt.Errorf("x: %w", postgres.ErrNotBegun)}, ordinary, "handler_error"},
+		{"no partition, by the outbox in a handler", &handlerError{fmt.Errorf("x: %w", ErrNoPartition)}, again, "handler_error"},
 		{"a commit after a statement that failed", fmt.Errorf("commit: %w", pgx.ErrTxCommitRollback), ordinary, "error_ignored"},
 		{"a panic", &panicError{value: 7}, ordinary, "panic"},
 	}

@@ -106,14 +106,13 @@ func Open(ctx context.Context, dsn string, cfg Config) (*pgxpool.Pool, error) {
 // readSecretsAgain has each session log in with what the files that dsn names
 // hold by then: passwords and certificates are renewed there. A pool that kept
 // those of its start would work until its sessions have reached their lifetime,
-// and let nobody in from then on.
+// and let nobody in from then on. While the files cannot be read, being replaced
+// perhaps, it keeps what it has: whether that still does, the server decides.
 func readSecretsAgain(dsn string) func(context.Context, *pgx.ConnConfig) error {
 	return func(_ context.Context, cc *pgx.ConnConfig) error {
-		now, err := pgx.ParseConfig(dsn)
-		if err != nil {
-			return fmt.Errorf("read database address: %w", err)
+		if now, err := pgx.ParseConfig(dsn); err == nil {
+			cc.Password, cc.TLSConfig, cc.Fallbacks = now.Password, now.TLSConfig, now.Fallbacks
 		}
-		cc.Password, cc.TLSConfig, cc.Fallbacks = now.Password, now.TLSConfig, now.Fallbacks
 		return nil
 	}
 }

@@ -185,7 +185,7 @@ func judge(err error, delivered bool) (r Result, reusable bool) {
 		r.Outcome, r.Err = Unavailable, errors.New("the mail server refuses us with "+r.Reply)
 	case code >= 500 && failure.Reason == mail.ErrSMTPRcptTo && relayDenied(failure.Error()):
 		r.Outcome = Deferred
-	case code >= 500 && failure.EnhancedStatusCode() == mailboxFull:
+	case code >= 500 && passes(failure.EnhancedStatusCode()):
 		r.Outcome = Deferred
 	case code >= 500:
 		r.Outcome = Rejected
@@ -197,12 +197,21 @@ func judge(err error, delivered bool) (r Result, reusable bool) {
 	return r, code > 0 && code != 421
 }
 
-// mailboxFull is called permanent and is not: somebody empties it (RFC 3463).
-const mailboxFull = "5.2.2"
+// passes reports whether a refusal is called permanent and is not (RFC 3463): the
+// mailbox is full, and somebody empties it; or the system that is to take the
+// mail is full, accepts none, or is wrongly configured. Which system that is, the
+// server's own or the recipient's behind it, nobody can tell, so the mail is put
+// off, within its budget, and not the sending of all others.
+func passes(enhanced string) bool {
+	switch enhanced {
+	case "5.2.2", "5.3.1", "5.3.2", "5.3.5":
+		return true
+	}
+	return false
+}
 
-// aboutUs reports whether a refusal is of whoever sends, or of any mail at all:
-// we have not signed in, have used up our quota of the day, or the server is not
-// to take mails. Servers say so where they like, also to a recipient. It is
+// aboutUs reports whether a refusal is of whoever sends: we have not signed in, or
+// have used up our quota of the day. Servers say so where they like, also to a recipient. It is
 // called permanent and passes all the same, with the hour or with a person who
 // mends it; a day of mails must not have failed for good by then.
 //
@@ -214,8 +223,7 @@ func aboutUs(code int, enhanced string) bool {
 		return true
 	}
 	switch enhanced { // RFC 3463
-	case "5.3.1", "5.3.2", "5.3.5", // the system is full, not accepting mails, wrongly configured
-		"5.4.5", // congestion; a quota that is used up, too
+	case "5.4.5", // congestion; a quota that is used up, too
 		"5.7.8": // credentials are wrong (RFC 4954)
 		return true
 	}

@@ -30,7 +30,7 @@ func testMail(t *testing.T) *mail.Msg {
 	return msg
 }
 
-// C65, C96: what is about us or about any mail is not the mail's end, however
+// C65, C96: what is about us or passes is not the mail's end, however
 // permanent the server calls it. C117: nor is a mailbox that is full.
 func TestTheMailerSaysWhatIsKnownAboutAMail(t *testing.T) {
 	t.Parallel()
@@ -44,7 +44,7 @@ func TestTheMailerSaysWhatIsKnownAboutAMail(t *testing.T) {
 		"quota of the day used up":       {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 550, Status: "5.4.5"}, Unavailable, "550 5.4.5"},
 		"quota told after the mail":      {sim.Fault{Kind: "refuse", Code: 550, Status: "5.4.5"}, Unavailable, "550 5.4.5"},
 		"we have not signed in":          {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 530, Status: "5.7.0"}, Unavailable, "530 5.7.0"},
-		"server takes no mails":          {sim.Fault{Kind: "refuse", Code: 554, Status: "5.3.2"}, Unavailable, "554 5.3.2"},
+		"server takes no mails":          {sim.Fault{Kind: "refuse", Code: 554, Status: "5.3.2"}, Deferred, "554 5.3.2"},
 		"mailbox is full":                {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 552, Status: "5.2.2"}, Deferred, "552 5.2.2"},
 		"mailbox is full at the end":     {sim.Fault{Kind: "refuse", Code: 552, Status: "5.2.2"}, Deferred, "552 5.2.2"},
 		"mail is too big":                {sim.Fault{Kind: "refuse", Code: 552, Status: "5.3.4"}, Rejected, "552 5.3.4"},
