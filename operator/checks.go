@@ -17,7 +17,7 @@ func (r *reconciliation) checkFacts(ctx context.Context, owner string, facts []o
 	for _, f := range facts {
 		if f.State == opsapi.FactPublished {
 			published = append(published, f)
-		} else if r.settled(f.At) {
+		} else if r.settled(owner, f.At) {
 			r.found(unpublished(owner, f))
 		}
 	}
@@ -27,7 +27,7 @@ func (r *reconciliation) checkFacts(ctx context.Context, owner string, facts []o
 	}
 	byReader := map[reader][]opsapi.StagedFact{}
 	for _, f := range published {
-		if !r.settled(f.PublishedAt) {
+		if !r.settled(owner, f.PublishedAt) {
 			continue
 		}
 		for _, reader := range r.consumers[f.Kind] {
@@ -68,7 +68,7 @@ func (r *reconciliation) checkStream(ctx context.Context, owner string, publishe
 	}
 	var expected []opsapi.StagedFact
 	for _, f := range published {
-		if r.stream.aged(f.PublishedAt) {
+		if r.stream.aged(f.PublishedAt, r.now(owner)) {
 			r.report.Aged++
 		} else {
 			expected = append(expected, f)
@@ -117,18 +117,23 @@ func (r *reconciliation) checkConsumer(ctx context.Context, owner string, at rea
 			explained[*f.EventID] = true
 		}
 	}
-	var applied []opsapi.StagedFact
+	var applied, stale []opsapi.StagedFact
 	for _, f := range facts {
 		result, seen := results[f.EventID]
 		switch {
 		case result == "applied":
 			applied = append(applied, f)
-		case seen: // stale, expired, discarded, already there: no row of its own is owed
+		case result == "stale":
+			stale = append(stale, f)
+		case seen: // expired, discarded, already there: no row of its own is owed
 		case explained[f.EventID]:
 			r.report.Waiting++
 		default:
 			r.found(unread(owner, at, f, lost[f.EventID]))
 		}
+	}
+	if err := r.checkStale(ctx, owner, at, stale); err != nil {
+		return err
 	}
 	return r.checkApplied(ctx, owner, at, applied)
 }
@@ -202,7 +207,7 @@ func (r *reconciliation) checkEffects(ctx context.Context, service string, effec
 	}
 	for _, e := range effects {
 		caused := e.EventID == uuid.Nil && e.Version == 0 || events[e.EventID] || versions[version{e.ID, e.Version}]
-		if !caused {
+		if !caused && !r.mayBeAway(e.EventID) { // a dead letter may have waited for longer than its event is kept
 			r.found(Finding{Check: CheckNoCause, Service: service, Event: opsapi.EventRef{EventID: e.EventID, AggregateID: e.ID, AggregateVersion: e.Version, Key: e.Key},
 				Says: fmt.Sprintf("%s %s was made for an event that no outbox holds", e.What, e.ID), Look: "shopctl why " + e.Key})
 		}

@@ -62,6 +62,7 @@ const (
 	CheckRefused   = "event refused by the broker"  //
 	CheckLost      = "published, not on the stream" // the broker has lost it
 	CheckUnread    = "on the stream, not consumed"  // after the deadline, and no failure explains it
+	CheckForked    = "passed over as older"         // a consumer knows later versions, which their owner has forgotten
 	CheckNoEffect  = "consumed, no effect"          // an inbox row, and not the row that it stands for
 	CheckNoCause   = "effect without cause"         // a row for an event that nobody staged
 	CheckInvariant = "invariant"                    // what must hold in one database does not
@@ -88,20 +89,21 @@ type Finding struct {
 
 // A Report is what a run found.
 type Report struct {
-	Since    time.Time `json:"since"`
-	Until    time.Time `json:"until"`
-	Sample   int       `json:"sample_percent"`
-	Facts    int       `json:"facts"`     // changes in business tables
-	OnStream int       `json:"on_stream"` // events compared with the stream
-	Aged     int       `json:"aged"`      // too old to be on the stream still
-	Handled  int       `json:"handled"`   // events compared with inboxes, once for each consumer
-	Waiting  int       `json:"waiting"`   // of these, recorded as failures: known, and somebody's work
-	Effects  int       `json:"effects"`
-	Checks   int       `json:"invariants"`
-	Findings []Finding `json:"findings"`
-	Known    []string  `json:"known,omitempty"`  // what is on a person's desk already; no finding
-	Silent   []Silence `json:"silent,omitempty"` // what could not be looked at
-	Cut      bool      `json:"cut,omitempty"`    // there were too many findings: the run ended early
+	Since     time.Time `json:"since"` // later than asked for if what is older has been put away
+	Until     time.Time `json:"until"`
+	Shortened bool      `json:"shortened,omitempty"` // somebody asked for more than is kept
+	Sample    int       `json:"sample_percent"`
+	Facts     int       `json:"facts"`     // changes in business tables
+	OnStream  int       `json:"on_stream"` // events compared with the stream
+	Aged      int       `json:"aged"`      // too old to be on the stream still
+	Handled   int       `json:"handled"`   // events compared with inboxes, once for each consumer
+	Waiting   int       `json:"waiting"`   // of these, recorded as failures: known, and somebody's work
+	Effects   int       `json:"effects"`
+	Checks    int       `json:"invariants"`
+	Findings  []Finding `json:"findings"`
+	Known     []string  `json:"known,omitempty"`  // what is on a person's desk already; no finding
+	Silent    []Silence `json:"silent,omitempty"` // what could not be looked at
+	Cut       bool      `json:"cut,omitempty"`    // there were too many findings: the run ended early
 }
 
 // OK reports whether everything was looked at and nothing was found.
@@ -112,8 +114,10 @@ type reconciliation struct {
 	fleet     *Fleet
 	cfg       ReconcileConfig
 	report    Report
-	consumers map[string][]reader // by kind
-	stream    *streamView         // nil if it cannot be read
+	consumers map[string][]reader  // by kind
+	clocks    map[string]time.Time // of the services' databases, when the run began
+	kept      time.Time            // of what is older, some service may have put messages away
+	stream    *streamView          // nil if it cannot be read
 }
 
 // A reader is a consumer that reads a kind.
@@ -128,7 +132,7 @@ type reader struct {
 func (f *Fleet) Reconcile(ctx context.Context, cfg ReconcileConfig) (Report, error) {
 	cfg = cfg.withDefaults()
 	now := time.Now()
-	r := &reconciliation{fleet: f, cfg: cfg, consumers: map[string][]reader{},
+	r := &reconciliation{fleet: f, cfg: cfg, consumers: map[string][]reader{}, clocks: map[string]time.Time{},
 		report: Report{Since: now.Add(-cfg.Window), Until: now, Sample: cfg.Sample, Findings: []Finding{}}}
 	if err := r.begin(ctx); err != nil {
 		return r.report, err
@@ -164,11 +168,18 @@ func (r *reconciliation) begin(ctx context.Context) error {
 			r.silent(a.client, a.err)
 			continue
 		}
+		r.clocks[a.client.Service()] = a.value.Now
+		if a.value.KeptSince.After(r.kept) {
+			r.kept = a.value.KeptSince
+		}
 		for _, c := range a.value.Consumers {
 			for _, kind := range c.Kinds {
 				r.consumers[kind] = append(r.consumers[kind], reader{a.client, c.Name})
 			}
 		}
+	}
+	if from := r.kept.Add(ageMargin); from.After(r.report.Since) {
+		r.report.Since, r.report.Shortened = from, true
 	}
 	if r.cfg.Broker == nil {
 		r.report.Silent = append(r.report.Silent, Silence{"stream", "no address of the broker was given"})
@@ -209,9 +220,36 @@ func (r *reconciliation) sampled(key string) bool {
 	return int(h.Sum32()%100) < r.cfg.Sample
 }
 
-// settled reports whether something is old enough to be judged.
-func (r *reconciliation) settled(at time.Time) bool {
-	return r.report.Until.Sub(at) > r.cfg.Deadline
+// now is when the run began, by the clock of a service's database: what it has
+// recorded is as old as that says. The machine on which this runs may be an hour
+// ahead, and every event that is on its way would be a finding.
+func (r *reconciliation) now(service string) time.Time {
+	if now := r.clocks[service]; !now.IsZero() {
+		return now
+	}
+	return r.report.Until
+}
+
+// settled reports whether what a service has recorded is old enough to be judged.
+func (r *reconciliation) settled(service string, at time.Time) bool {
+	return r.now(service).Sub(at) > r.cfg.Deadline
+}
+
+// window is what to ask a service for. Business tables reach further back than
+// messages: what retention has taken off would look as if it had never been.
+func (r *reconciliation) window(service string) opsapi.Window {
+	now := r.now(service)
+	since := now.Add(-r.cfg.Window)
+	if from := r.kept.Add(ageMargin); from.After(since) {
+		since = from
+	}
+	return opsapi.Window{Since: since, Until: now, Limit: pageSize}
+}
+
+// mayBeAway reports whether an event is so old that its row may have been put
+// away.
+func (r *reconciliation) mayBeAway(event uuid.UUID) bool {
+	return event.Version() == 7 && time.Unix(event.Time().UnixTime()).Before(r.kept)
 }
 
 // pageSize is what a service gives at once.
@@ -219,7 +257,7 @@ const pageSize = 1000
 
 // facts goes over what a service must have published.
 func (r *reconciliation) facts(ctx context.Context, c *opsapi.Client) error {
-	w := opsapi.Window{Since: r.report.Since, Until: r.report.Until, Limit: pageSize}
+	w := r.window(c.Service())
 	for {
 		page, err := c.Facts(ctx, w)
 		if err != nil {
@@ -238,7 +276,7 @@ func (r *reconciliation) facts(ctx context.Context, c *opsapi.Client) error {
 
 // effects goes over what a service made because of others' events.
 func (r *reconciliation) effects(ctx context.Context, c *opsapi.Client) error {
-	w := opsapi.Window{Since: r.report.Since, Until: r.report.Until, Limit: pageSize}
+	w := r.window(c.Service())
 	for {
 		page, err := c.Effects(ctx, w)
 		if err != nil {
@@ -256,7 +294,7 @@ func (r *reconciliation) effects(ctx context.Context, c *opsapi.Client) error {
 }
 
 func (r *reconciliation) invariants(ctx context.Context, c *opsapi.Client) error {
-	list, err := c.Invariants(ctx, r.report.Since)
+	list, err := c.Invariants(ctx, r.window(c.Service()).Since)
 	if err != nil {
 		return err
 	}

@@ -107,6 +107,9 @@ func (c ConsumerTrail) more() string {
 func (r Report) Write(out io.Writer) error {
 	w := &writer{out: out}
 	w.line("looked at %s to %s, %d %% of the orders", moment(r.Since), moment(r.Until), r.Sample)
+	if r.Shortened {
+		w.line("messages from before that are put away, and nothing can be compared with them")
+	}
 	w.table("", func(row func(...any)) {
 		row("facts that must be published", r.Facts)
 		row("events compared with the stream", r.OnStream)

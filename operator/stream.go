@@ -25,7 +25,7 @@ import (
 // not that something is.
 type streamView struct {
 	broker *natsbroker.Broker
-	oldest time.Time // what was published before this may have left the stream by age; zero if nothing does
+	maxAge time.Duration // after which what was published may have left the stream; 0 if nothing does
 }
 
 func newStreamView(ctx context.Context, broker *natsbroker.Broker) (*streamView, error) {
@@ -33,19 +33,15 @@ func newStreamView(ctx context.Context, broker *natsbroker.Broker) (*streamView,
 	if err != nil {
 		return nil, err
 	}
-	v := &streamView{broker: broker}
-	if status.MaxAge > 0 {
-		v.oldest = time.Now().Add(-status.MaxAge)
-	}
-	return v, nil
+	return &streamView{broker: broker, maxAge: status.MaxAge}, nil
 }
 
 // ageMargin is for the clocks: what leaves the stream within this is not
 // looked for.
 const ageMargin = 5 * time.Minute
 
-func (v *streamView) aged(publishedAt time.Time) bool {
-	return !v.oldest.IsZero() && publishedAt.Before(v.oldest.Add(ageMargin))
+func (v *streamView) aged(publishedAt, now time.Time) bool {
+	return v.maxAge > 0 && now.Sub(publishedAt) > v.maxAge-ageMargin
 }
 
 // maxGap is how far apart two sequences may be that are read in one go. Beyond

@@ -39,11 +39,12 @@ func (Reconcile) Help() string {
   event refused by the broker    a person must release it
   published, not on the stream   the broker has lost it                                mended by republishing
   on the stream, not consumed    no inbox row and no recorded failure                  mended by a replay
+  passed over as older           by a consumer whose versions their owner has lost
   consumed, no effect            an inbox row without the entry, mail or document
   effect without cause           an entry, mail or document for no event
   invariant                      ledger and balance differ, mails are stuck, …
 
-It changes nothing without --repair. The exit code is 1 if there are findings, or if something could not be looked at.
+It looks back as far as messages are kept, at most. It changes nothing without --repair. The exit code is 1 if there are findings, or if something could not be looked at.
 
 Examples:
 
