@@ -65,7 +65,7 @@ func serve(ctx context.Context, ln net.Listener, h http.Handler, lim limits) err
 	slog.InfoContext(ctx, "listening", "addr", addr)
 
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
+	go func() { served <- srv.Serve(&toldListener{Listener: ln, log: slog.Default()}) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve %s: %w", addr, errors.Join(err, srv.Close()))
@@ -82,4 +82,22 @@ func serve(ctx context.Context, ln net.Listener, h http.Handler, lim limits) err
 		return fmt.Errorf("drain %s within %s: %w", addr, lim.drain, errors.Join(err, srv.Close()))
 	}
 	return nil
+}
+
+// toldListener tells, about once a minute, why no connection is accepted: a
+// process without a free file descriptor looks like a network that is slow, and
+// net/http tries again without an end.
+type toldListener struct {
+	net.Listener
+	log  *slog.Logger
+	told time.Time
+}
+
+func (l *toldListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil && !errors.Is(err, net.ErrClosed) && time.Since(l.told) >= time.Minute {
+		l.told = time.Now()
+		l.log.Error("no connection can be accepted", "addr", l.Addr().String(), "error", err)
+	}
+	return conn, err
 }

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -218,4 +220,50 @@ func untilRefused(t *testing.T, addr string) {
 		_ = conn.Close()
 	}
 	t.Fatalf("%s still accepts connections", addr)
+}
+
+// exhausted is the listener of a process that has no file descriptor left for a
+// while.
+type exhausted struct {
+	net.Listener
+	left int
+}
+
+func (l *exhausted) Accept() (net.Conn, error) {
+	if l.left--; l.left >= 0 {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
+	}
+	return l.Listener.Accept()
+}
+
+// C144: no connection is accepted, and nobody is told why.
+func TestAProcessWithoutFileDescriptorsSaysSoOnceAndRecovers(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines strings.Builder
+	told := &toldListener{Listener: &exhausted{ln, 3}, log: slog.New(slog.NewTextHandler(&lines, nil))}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- serve(ctx, told, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "served") }), defaultLimits)
+	}()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Get("http://" + ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(res.Body)
+	if res.Body.Close(); string(body) != "served" {
+		t.Errorf("got %q, %v, want an answer once there are descriptors again", body, err)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got := strings.Count(lines.String(), "too many open files"); got != 1 {
+		t.Errorf("got %d lines for 3 failures, want 1:\n%s", got, lines.String())
+	}
 }

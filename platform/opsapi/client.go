@@ -49,7 +49,20 @@ func NewClient(service, base string, token process.Secret) (*Client, error) {
 	if err != nil {
 		return nil, withoutURL(err)
 	}
-	return &Client{service, strings.TrimRight(base, "/"), u.Host, token, &http.Client{Timeout: clientTimeout}}, nil
+	return &Client{service, strings.TrimRight(base, "/"), u.Host, token, &http.Client{Timeout: clientTimeout, Transport: direct}}, nil
+}
+
+// direct is shared by all clients, as their connections are.
+var direct = Direct()
+
+// Direct returns a transport for calls to our own services. It goes past any
+// proxy that the environment names, as machines of a company have one for calls
+// to the outside: that would not find the services, and must not see their
+// tokens.
+func Direct() *http.Transport {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.Proxy = nil
+	return transport
 }
 
 // A SilentError says that a service does not answer, or no longer than a half

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+
+	"orderpaid/platform/opsapi"
 	"orderpaid/platform/strictjson"
 )
 
@@ -33,7 +35,7 @@ const upstreamTimeout = 1500 * time.Millisecond
 
 func newUpstream(name, base, token string) *upstream {
 	return &upstream{name: name, base: strings.TrimRight(base, "/"), token: token,
-		http: &http.Client{Timeout: upstreamTimeout, Transport: otelhttp.NewTransport(http.DefaultTransport)}}
+		http: &http.Client{Timeout: upstreamTimeout, Transport: otelhttp.NewTransport(opsapi.Direct())}}
 }
 
 // errSilent: the service gave no answer at all.
