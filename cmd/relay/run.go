@@ -119,12 +119,16 @@ func run(ctx context.Context, cfg config) error {
 // one is away the others are relayed; readiness names it. A database that
 // answers and has no outbox is a mistake that waiting does not mend.
 func awaitDatabase(ctx context.Context, pool *pgxpool.Pool) error {
+	var told time.Time
 	for {
 		err := postgres.CheckMigrated(ctx, pool, migrations.Messaging)
 		if err == nil || ctx.Err() != nil || postgres.Classify(err) != postgres.Transient {
 			return err
 		}
-		slog.WarnContext(ctx, "a database does not answer; its events wait", "database", pool.Config().ConnConfig.Database, "code", postgres.Code(err))
+		if time.Since(told) >= time.Minute {
+			told = time.Now()
+			slog.WarnContext(ctx, "a database does not answer; its events wait", "database", pool.Config().ConnConfig.Database, "code", postgres.Code(err))
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -151,6 +151,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 	defer c.place.leave(context.WithoutCancel(ctx))
 	for failures := 0; ctx.Err() == nil; {
+		began := time.Now()
 		err := c.place.take(ctx)
 		if err == nil {
 			err = c.consume(ctx)
@@ -158,6 +159,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			failures = 0
 			continue
+		}
+		if time.Since(began) > time.Minute { // it went well meanwhile: this is another outage
+			failures = 0
 		}
 		c.heldUp(failures, err)
 		wait(ctx, backoff(failures, 100*time.Millisecond, 5*time.Second))
@@ -171,7 +175,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 // louder, and by [Consumer.Ready].
 func (c *Consumer) heldUp(failures int, err error) {
 	if !errors.Is(err, ErrSubscriptionGone) {
-		c.cfg.Logger.Warn("consumer is held up", "failures", failures, "error", err)
+		if failures < 2 || failures%12 == 0 { // then about twice a minute
+			c.cfg.Logger.Warn("consumer is held up", "failures", failures, "error", err)
+		}
 		return
 	}
 	if c.lost.Swap(true) && failures%12 != 0 { // about once a minute

@@ -60,7 +60,7 @@ func (l *shardLeases) run(ctx context.Context, report func(error)) {
 	defer l.releaseAll(context.WithoutCancel(ctx))
 	tick := time.NewTicker(min(l.term/20, 500*time.Millisecond))
 	defer tick.Stop()
-	var renewed time.Time
+	var renewed, told time.Time
 	for {
 		var err error
 		if time.Since(renewed) >= l.term*3/10 {
@@ -71,7 +71,8 @@ func (l *shardLeases) run(ctx context.Context, report func(error)) {
 		if err == nil {
 			err = l.balance(ctx)
 		}
-		if err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil && time.Since(told) >= time.Minute { // an outage is one story, and not two lines a second
+			told = time.Now()
 			report(fmt.Errorf("keep shard leases: %w", err))
 		}
 		select {

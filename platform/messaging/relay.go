@@ -247,6 +247,7 @@ type relayLane struct {
 	window   int           // how many rows are read per shard; grows while few shards have many
 	turn     int           // rotates the shards, so that no full shard starves those behind it
 	released time.Time     // when held rows were last looked at
+	looked   time.Time     // when the queue was last seen to lack no fact
 }
 
 // pendingRow is one row of the queue with what is needed to publish it.
@@ -279,7 +280,10 @@ func (l *relayLane) step(ctx context.Context) (moved int, err error) {
 	began := time.Now()
 	var rows []pendingRow
 	err = l.inSession(ctx, func() (err error) {
-		if err = l.releaseDue(ctx, batch); err == nil {
+		if err = l.releaseDue(ctx, batch); err != nil {
+			return err
+		}
+		if err = l.setLostAside(ctx, batch); err == nil {
 			rows, err = l.read(ctx, batch.shards)
 		}
 		return err
