@@ -23,6 +23,8 @@ type night struct {
 	p    prometheus
 }
 
+// C140, C141: among the faults are a program that is not scraped any more, whose
+// alarms cannot fire, and a consumer that reads nothing, so that nothing is slow.
 func TestAlarmsFireOnRealFaultsAndClearWhenTheyAreMended(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -104,12 +106,12 @@ func (n *night) relaysAndAServiceStandStill(order string) {
 	press(n.t, n.shop, "relays") // nothing leaves the outboxes any more
 	press(n.t, n.shop, "points")
 	buy(n.t, n.shop)
-	n.fire("OutboxOld", "NoRelay", "ServiceSilent", "ReconciliationLate")
+	n.fire("OutboxOld", "NoRelay", "ServiceSilent", "NotScraped", "ReconciliationLate")
 	n.whyIsQuickAndTheSameEverywhere(order, "points")
 	n.look("outbox", "summary")
 	press(n.t, n.shop, "heal")
 	n.fire("EffectsSlow") // they come late now
-	n.clear("OutboxOld", "NoRelay", "ServiceSilent", "ReconciliationLate")
+	n.clear("OutboxOld", "NoRelay", "ServiceSilent", "NotScraped", "ReconciliationLate")
 	press(n.t, n.shop, "duplicates")
 }
 
@@ -165,9 +167,10 @@ func (n *night) aConsumerLosesItsPlaceAndAnEvent() (kept, lost string) {
 	handBack := hold(n.t, n.shop, "points-awarder")
 	n.see("what nobody acknowledges is in flight", `shop_durable_in_flight{durable="points-awarder"} > 0`)
 	handBack()
+	n.fire("EventsUnread")
 	n.look("reconcile", "--since", "1h")
 	release()
-	n.clear("ConsumerInactive")
+	n.clear("ConsumerInactive", "EventsUnread")
 	return kept, lost
 }
 
