@@ -208,3 +208,29 @@ func TestTheServiceIsUnfinishedUntilPromisesAreKeptAndExceptionsSettled(t *testi
 	settleAll(t, alice, "the provider was wrong", waiting(t, viewer)...)
 	left(0, "a person has settled the rest")
 }
+
+// C125: money was paid back, and the payment that it was of is never announced.
+func TestARefundThatHasBeenHeldForAnHourIsForAPersonToo(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	_, viewer := s.operators(t)
+	o := s.placed(t)
+	s.refund(t, o, "pay_never", "re_1", 5)
+	for _, want := range []int{0, 1} {
+		page, err := viewer.Exceptions(t.Context(), "open", "", "", 0)
+		if err != nil || len(page.Items) != want {
+			t.Fatalf("got %+v, %v, want %d for a person", page.Items, err, want)
+		}
+		invariants, err := s.service.invariants(t.Context())
+		if err != nil || invariants[0].Count != want {
+			t.Errorf("got %+v, %v, want %d payments that do not fit", invariants, err, want)
+		}
+		if _, err := s.pool.Exec(t.Context(), `UPDATE payment_exception SET first_seen_at = first_seen_at - interval '61 minutes'`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.pay(t, o, "pay_never") // it comes after all
+	if left := waiting(t, viewer); len(left) != 0 {
+		t.Errorf("got %+v, want nothing that waits", left)
+	}
+}

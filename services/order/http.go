@@ -257,6 +257,7 @@ func (s *Service) postCallback(v *Verifier) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := httpserver.ReadBody(w, r)
 		if err != nil {
+			s.reportRefused(r.Context(), "", err)
 			httpserver.WriteError(w, r, err)
 			return
 		}

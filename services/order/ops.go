@@ -207,7 +207,9 @@ func (s *Service) effectsOf(ctx context.Context, events []opsapi.EventRef) ([]op
 
 const (
 	sqlOpenExceptions = `
-SELECT exception_id::text, count(*) OVER () FROM payment_exception WHERE state = 'open' ORDER BY exception_id LIMIT 20`
+SELECT exception_id::text, count(*) OVER () FROM payment_exception
+ WHERE state = 'open' OR state = 'held' AND first_seen_at < clock_timestamp() - interval '1 hour'
+ ORDER BY exception_id LIMIT 20`
 
 	sqlPaidWithoutPayment = `
 SELECT o.order_id, count(*) OVER () FROM orders o

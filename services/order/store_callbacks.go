@@ -111,7 +111,7 @@ type ExceptionState string
 // The states of an exception.
 const (
 	ExceptionOpen    ExceptionState = "open"    // a person: money has moved and no order shows it
-	ExceptionHeld    ExceptionState = "held"    // nobody yet: it is applied when its payment is announced
+	ExceptionHeld    ExceptionState = "held"    // nobody yet: it is applied when its payment is announced; after an hour a person looks, too
 	ExceptionApplied ExceptionState = "applied" // nobody: it was held and has been applied
 	ExceptionSettled ExceptionState = "settled" // nobody: a person has dealt with it
 )

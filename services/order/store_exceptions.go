@@ -29,11 +29,15 @@ func waitingExceptions(ctx context.Context, q querier, after int64, limit int) (
 	return exceptions, nil
 }
 
+// sqlExceptionsBy takes for open also what has been held for an hour: its payment
+// may never be announced, and money was paid back.
 const sqlExceptionsBy = `
 SELECT exception_id, state, reason, explanation, kind, order_id, payment_id, refund_id, amount, currency,
        provider_at, callback_id, occurrences, first_seen_at, last_seen_at, settled_at
   FROM payment_exception
- WHERE exception_id > @after AND state = ANY(@states::text[]) AND (@order_id = '' OR order_id = @order_id)
+ WHERE exception_id > @after AND (@order_id = '' OR order_id = @order_id)
+   AND (state = ANY(@states::text[])
+     OR state = 'held' AND 'open' = ANY(@states::text[]) AND first_seen_at < clock_timestamp() - interval '1 hour')
  ORDER BY exception_id
  LIMIT @limit`
 

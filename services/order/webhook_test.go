@@ -10,6 +10,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"orderpaid/platform/pgtest"
 )
 
 func secret(key []byte) string { return "whsec_" + base64.StdEncoding.EncodeToString(key) }
@@ -172,6 +177,34 @@ func TestUnreadableCallbacksAreRefused(t *testing.T) {
 	}
 	if r := s.callback(t, "msg_1", good); r.result() != applied() {
 		t.Errorf("the same id with a body that can be read: got %s, want applied", r)
+	}
+}
+
+// C124: a provider repeats what is too large for ever, and nobody else knows.
+func TestACallbackThatIsTooLargeIsCountedAsRefused(t *testing.T) {
+	t.Parallel()
+	reader := metric.NewManualReader()
+	s := newShopOn(t, pgtest.New(t, "order"), ServiceConfig{Meters: metric.NewMeterProvider(metric.WithReader(reader))})
+	if r := s.callback(t, "msg_1", strings.Repeat(" ", 1<<20+1)); r.status != http.StatusRequestEntityTooLarge {
+		t.Fatalf("got %s, want 413", r)
+	}
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	var refused []string
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if sum, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == "shop_payment_callbacks" {
+				for _, point := range sum.DataPoints {
+					reason, _ := point.Attributes.Value("reason")
+					refused = append(refused, reason.AsString())
+				}
+			}
+		}
+	}
+	if !slices.Equal(refused, []string{"body_too_large"}) {
+		t.Errorf("got %q, want body_too_large", refused)
 	}
 }
 
