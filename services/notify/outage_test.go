@@ -49,16 +49,27 @@ func TestAServerThatRefusesTheSenderIsAnOutage(t *testing.T) {
 }
 
 // C65: the quota of the day is used up, and the server calls that permanent.
+// C120: it calls that, or its full disk, temporary, for longer than a mail has
+// attempts.
 func TestAQuotaThatIsUsedUpPutsMailsOffAndFailsNone(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.server.setFaults(t, sim.Fault{Kind: "refuse", Stage: "recipient", Code: 550, Status: "5.4.5", Times: 3})
-	f.startSending(t, quick(1, 0)) // nothing to spare
-	f.deliver(t, paid(t, newOrder(), "u1"), paid(t, newOrder(), "u2"))
-	for _, user := range []string{"u1", "u2"} {
-		if got := f.requireState(t, user, Sent); got.Attempts != 0 {
-			t.Errorf("got %+v, want no attempt that counts", got)
-		}
+	for name, fault := range map[string]sim.Fault{
+		"called permanent": {Kind: "refuse", Stage: "recipient", Code: 550, Status: "5.4.5", Times: 3},
+		"called temporary": {Kind: "refuse", Code: 454, Times: 3},
+		"a disk is full":   {Kind: "refuse", Stage: "sender", Code: 452, Status: "4.3.1", Times: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.server.setFaults(t, fault)
+			f.startSending(t, quick(1, 0)) // nothing to spare
+			f.deliver(t, paid(t, newOrder(), "u1"), paid(t, newOrder(), "u2"))
+			for _, user := range []string{"u1", "u2"} {
+				if got := f.requireState(t, user, Sent); got.Attempts != 0 {
+					t.Errorf("got %+v, want no attempt that counts", got)
+				}
+			}
+		})
 	}
 }
 

@@ -177,11 +177,11 @@ func judge(err error, delivered bool) (r Result, reusable bool) {
 		r.Outcome, r.Err = Unavailable, errors.New("the connection broke before the mail began")
 	case code == 421: // closing, whatever the mail is
 		r.Outcome, r.Err = Unavailable, errors.New("the mail server answered "+r.Reply)
-	case code >= 500 && failure.Reason == mail.ErrSMTPMailFrom:
+	case code >= 400 && failure.Reason == mail.ErrSMTPMailFrom:
 		// It is the sender who is refused: us. All mails would fail for what a
-		// person has to mend in the configuration.
+		// person has to mend in the configuration, or for a disk that is full.
 		r.Outcome, r.Err = Unavailable, errors.New("the mail server refuses the sender with "+r.Reply)
-	case code >= 500 && aboutUs(code, failure.EnhancedStatusCode()):
+	case code >= 500 && aboutUs(code, failure.EnhancedStatusCode()), code == tooMany && failure.Reason != mail.ErrSMTPRcptTo:
 		r.Outcome, r.Err = Unavailable, errors.New("the mail server refuses us with "+r.Reply)
 	case code >= 500 && failure.Reason == mail.ErrSMTPRcptTo && relayDenied(failure.Error()):
 		r.Outcome = Deferred
@@ -229,6 +229,11 @@ func aboutUs(code int, enhanced string) bool {
 	}
 	return false
 }
+
+// tooMany is what some servers say to more mails a second, or a day, than they
+// take of us. That may last longer than the attempts of a mail. To a recipient it
+// says that mails there are not relayed.
+const tooMany = 454
 
 // relayDenied reports whether a recipient was refused with "Relay access
 // denied", "Relaying denied", "Unable to relay" or the like. It has no status of

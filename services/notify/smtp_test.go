@@ -31,7 +31,8 @@ func testMail(t *testing.T) *mail.Msg {
 }
 
 // C65, C96: what is about us or passes is not the mail's end, however
-// permanent the server calls it. C117: nor is a mailbox that is full.
+// permanent the server calls it, and what is about us does not use up its
+// attempts (C120). C117: nor is a mailbox that is full.
 func TestTheMailerSaysWhatIsKnownAboutAMail(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -39,7 +40,11 @@ func TestTheMailerSaysWhatIsKnownAboutAMail(t *testing.T) {
 		outcome Outcome
 		reply   string
 	}{
-		"sender refused for now":         {sim.Fault{Kind: "refuse", Stage: "sender", Code: 451}, Deferred, "451 4.0.0"},
+		"sender refused for now":         {sim.Fault{Kind: "refuse", Stage: "sender", Code: 451}, Unavailable, "451 4.0.0"},
+		"server's disk is full":          {sim.Fault{Kind: "refuse", Stage: "sender", Code: 452, Status: "4.3.1"}, Unavailable, "452 4.3.1"},
+		"too many mails for a day":       {sim.Fault{Kind: "refuse", Code: 454, Text: "Throttling failure: Daily message quota exceeded."}, Unavailable, "454 4.0.0"},
+		"recipient is not relayed to":    {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 454, Status: "4.7.1", Text: "Relay access denied"}, Deferred, "454 4.7.1"},
+		"recipient is greylisted":        {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 451, Status: "4.3.2"}, Deferred, "451 4.3.2"},
 		"sender refused for good":        {sim.Fault{Kind: "refuse", Stage: "sender", Code: 530}, Unavailable, "530 5.0.0"},
 		"quota of the day used up":       {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 550, Status: "5.4.5"}, Unavailable, "550 5.4.5"},
 		"quota told after the mail":      {sim.Fault{Kind: "refuse", Code: 550, Status: "5.4.5"}, Unavailable, "550 5.4.5"},

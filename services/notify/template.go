@@ -69,7 +69,8 @@ func compose(t Task, to Contact, from, messageID string) (*mail.Msg, error) {
 	msg.Subject(fmt.Sprintf(words.subject, t.OrderID))
 	msg.SetMessageIDWithValue(messageID)
 	msg.SetDateWithValue(t.CreatedAt.UTC().Truncate(time.Second))
-	msg.SetGenHeader("Auto-Submitted", "auto-generated") // so that no holiday notice answers it (RFC 3834)
+	msg.SetGenHeader("Auto-Submitted", "auto-generated")           // so that no holiday notice answers it (RFC 3834),
+	msg.SetGenHeader("X-Auto-Response-Suppress", "OOF, AutoReply") // also from Exchange, which goes by a header of its own
 	msg.SetGenHeader(mail.HeaderContentLang, string(to.Locale))
 	msg.SetBodyString(mail.TypeTextPlain, fmt.Sprintf(words.body, t.OrderID, t.Total, paidAt))
 	return msg, nil
