@@ -111,10 +111,18 @@ func (s *Service) getOrder(w http.ResponseWriter, r *http.Request) {
 }
 
 // getOrders shows the customer's orders: those of this browser, and those that
-// search knows of the customer. Each is read from the order service.
+// search knows of the customer, a page at a time. Each is read from the order
+// service.
 func (s *Service) getOrders(w http.ResponseWriter, r *http.Request) {
-	ids := ordersOf(r)
-	found, err := s.find(r.Context(), url.Values{"user_id": {shopper(w, r)}, "limit": {"20"}})
+	var ids []string
+	query := url.Values{"user_id": {shopper(w, r)}, "limit": {"20"}}
+	cursor := r.URL.Query().Get("cursor")
+	if cursor == "" {
+		ids = ordersOf(r)
+	} else {
+		query.Set("cursor", cursor)
+	}
+	found, err := s.find(r.Context(), query)
 	for _, hit := range found.Orders {
 		if orderIDPattern.MatchString(hit.OrderID) && len(ids) < 2*keptOrders && !slices.Contains(ids, hit.OrderID) {
 			ids = append(ids, hit.OrderID)
@@ -126,13 +134,14 @@ func (s *Service) getOrders(w http.ResponseWriter, r *http.Request) {
 		wg.Go(func() { orders[i], _ = s.readOrder(r.Context(), id) }) // a silent one is shown as such
 	}
 	wg.Wait()
-	if err == nil { // without search, an order whose answer was lost is not among them
+	if err == nil && cursor == "" { // without search, an order whose answer was lost is not among them
 		ordersSeen(w, r)
 	}
 	s.render(w, r, http.StatusOK, "orders", view{Nav: "orders", Data: struct {
 		Orders []orderPage
-		Silent bool // search is
-	}{orders, err != nil}})
+		Next   string // where older ones begin; empty if there are none
+		Silent bool   // search is
+	}{orders, found.NextCursor, err != nil}})
 }
 
 // getPay is the page of the simulated payment provider.
@@ -251,9 +260,11 @@ type account struct {
 			Points   int64     `json:"points"`
 			BookedAt time.Time `json:"booked_at"`
 		} `json:"entries"`
+		NextCursor string `json:"next_cursor"`
 	}
 	Mails struct {
 		Notifications []mail `json:"notifications"`
+		NextCursor    string `json:"next_cursor"`
 	}
 	PointsSilent, MailsSilent bool
 }
@@ -268,17 +279,24 @@ type mail struct {
 	Text      string    `json:"-"`
 }
 
-// getAccount shows the customer's points and mails.
+// getAccount shows the customer's points and mails, each from its place on.
 func (s *Service) getAccount(w http.ResponseWriter, r *http.Request) {
 	a := account{User: shopper(w, r)}
 	ctx, user := r.Context(), path(a.User)
+	from := func(limit, list string) string {
+		page := url.Values{"limit": {limit}}
+		if cursor := r.URL.Query().Get(list); cursor != "" {
+			page.Set("cursor", cursor)
+		}
+		return "?" + page.Encode()
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		a.PointsSilent = s.points.get(ctx, "/v1/users"+user+"/points", &a.Balance) != nil ||
-			s.points.get(ctx, "/v1/users"+user+"/points/entries?limit=20", &a.Entries) != nil
+			s.points.get(ctx, "/v1/users"+user+"/points/entries"+from("20", "points"), &a.Entries) != nil
 	})
 	wg.Go(func() {
-		a.MailsSilent = s.notify.get(ctx, "/v1/users"+user+"/notifications?limit=10", &a.Mails) != nil
+		a.MailsSilent = s.notify.get(ctx, "/v1/users"+user+"/notifications"+from("10", "mails"), &a.Mails) != nil
 		s.readMails(ctx, a.Mails.Notifications)
 	})
 	wg.Wait()

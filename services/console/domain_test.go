@@ -90,3 +90,28 @@ func TestAFormNeverLeadsAway(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+// C126: a browser names its languages in any order, with weights, and first of
+// all one that there is not.
+func TestThePageIsInTheLanguageThatTheVisitorLikesBestOfThoseThereAre(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]string{
+		"":                               "en",
+		"zh-CN,zh;q=0.9,en;q=0.8":        "zh",
+		"zh-TW":                          "zh",
+		"en-GB,en;q=0.9,zh;q=0.8":        "en",
+		"fr-CH, fr;q=0.9, zh;q=0.8":      "zh",
+		"ja,zh-CN;q=0.9,en;q=0.8":        "zh",
+		"en;q=0.5, zh":                   "zh",
+		"zh;q=0, en":                     "en",
+		"fr":                             "en",
+		"*":                              "en",
+		"no language at all, and no end": "en",
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Accept-Language", header)
+		if got := languageOf(r); got != want {
+			t.Errorf("%q: got %s, want %s", header, got, want)
+		}
+	}
+}

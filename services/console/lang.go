@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
+
+	"golang.org/x/text/language"
 )
 
 // Languages of the pages. Every text is in locale/<language>.json under the
@@ -54,16 +55,21 @@ func (c catalogue) word(prefix, word string) string {
 const languageCookie = "lang"
 
 // languageOf returns what the visitor has chosen, or else what the browser
-// prefers.
+// prefers of what there is.
 func languageOf(r *http.Request) string {
 	if c, err := r.Cookie(languageCookie); err == nil && c.Value == "zh" {
 		return "zh"
 	} else if err == nil {
 		return "en"
 	}
-	first, _, _ := strings.Cut(r.Header.Get("Accept-Language"), ",")
-	if strings.HasPrefix(strings.ToLower(strings.TrimSpace(first)), "zh") {
-		return "zh"
+	wanted, _, err := language.ParseAcceptLanguage(r.Header.Get("Accept-Language"))
+	if err != nil {
+		return languages[0]
 	}
-	return "en"
+	_, best, _ := spoken.Match(wanted...)
+	return languages[best]
 }
+
+// spoken chooses the one of languages that comes first with a visitor, who may
+// like others better.
+var spoken = language.NewMatcher([]language.Tag{language.English, language.Chinese})

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"orderpaid/platform/messaging"
 )
 
 // C05: a number above 2^53 is another one for a browser's script, or for
@@ -74,4 +76,25 @@ func compact(t *testing.T, raw string) string {
 		t.Fatal(err)
 	}
 	return out.String()
+}
+
+// C127: who has more than a page of dead letters must not take the first for all.
+func TestThePageOfDeadLettersSaysThatThereAreMoreAndLeadsThere(t *testing.T) {
+	t.Parallel()
+	s := newPages(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := map[string]any{"items": []any{messaging.DeadLetter{FailureID: 1}}, "next": "1"}
+		if r.URL.Query().Get("after") == "1" {
+			answer = map[string]any{"items": []any{messaging.DeadLetter{FailureID: 2}}}
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	body := get(t, s, "/operate/", signedInAsAlice).Body.String()
+	const more = "?state=unresolved&amp;service=points&amp;after=1"
+	if !strings.Contains(body, "/operate/dead-letters/points/1") || !strings.Contains(body, more) || !strings.Contains(body, "And more of points") {
+		t.Errorf("the page does not say that there are more, or not where:\n%s", body)
+	}
+	body = get(t, s, "/operate/"+strings.ReplaceAll(more, "&amp;", "&"), signedInAsAlice).Body.String()
+	if !strings.Contains(body, "/operate/dead-letters/points/2") || strings.Contains(body, "And more") || strings.Count(body, `href="/operate/dead-letters/`) != 1 {
+		t.Errorf("the next page is not the rest of the list of points:\n%s", body)
+	}
 }

@@ -163,6 +163,10 @@ const (
 	// streamRetry is when the first browsers come back after a stream has ended.
 	// The last come four times later: after a restart all of them are waiting.
 	streamRetry = time.Second
+
+	// maxStreams is how many readers there may be at once. Each asks a service, or
+	// has a page made, once a second.
+	maxStreams = 500
 )
 
 // stream sends the parts of a page that have changed, once a second, until
@@ -180,6 +184,13 @@ func (s *Service) stream(w http.ResponseWriter, r *http.Request, read func(conte
 	w.Header().Set("Content-Security-Policy", pageCSP)
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep each event until it has some kilobytes of them
 	if r.Method == http.MethodHead {
+		return
+	}
+	select {
+	case s.streams <- struct{}{}:
+		defer func() { <-s.streams }()
+	default: // the page is complete without, and asks again later
+		http.Error(w, "too many look at once", http.StatusServiceUnavailable)
 		return
 	}
 	retry := streamRetry + rand.N(3*streamRetry)

@@ -60,3 +60,32 @@ func TestBrowsersDoNotAllComeBackAtOnceAndNoProxyKeepsTheirEvents(t *testing.T) 
 		t.Errorf("all are to come back after %v", delays)
 	}
 }
+
+// C128: as many streams as somebody likes to open would be as many questions a
+// second.
+func TestThereAreNoMoreStreamsThanAllowed(t *testing.T) {
+	t.Parallel()
+	s := newPages(t, orderIn("PAID"))
+	s.streams = make(chan struct{}, 1)
+	server := httptest.NewServer(s.Handler())
+	t.Cleanup(server.Close)
+	status := func() int {
+		resp, err := http.Get(server.URL + "/orders/" + newOrder() + "/stream")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	s.streams <- struct{}{} // somebody reads
+	if got := status(); got != http.StatusServiceUnavailable {
+		t.Errorf("got %d for one stream too many, want 503", got)
+	}
+	<-s.streams
+	for range 2 { // each gives its place back
+		if got := status(); got != http.StatusOK {
+			t.Errorf("got %d, want 200", got)
+		}
+	}
+}

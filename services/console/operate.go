@@ -121,11 +121,12 @@ type answerOf[T any] struct {
 	Wrong   string // why there is no answer
 }
 
-// getDeadLetters lists what could not be applied, in all services. A list of
-// another state is a page that does not exist: to show the unresolved for it
-// would answer a question that nobody has asked.
+// getDeadLetters lists what could not be applied, in all services, or in the one
+// whose list goes on. A list of another state is a page that does not exist: to
+// show the unresolved for it would answer a question that nobody has asked.
 func (s *Service) getDeadLetters(w http.ResponseWriter, r *http.Request) {
-	state := cmp.Or(r.URL.Query().Get("state"), "unresolved")
+	q := r.URL.Query()
+	state, after := cmp.Or(q.Get("state"), "unresolved"), q.Get("after")
 	if !slices.Contains([]string{"unresolved", "resolved", "discarded"}, state) {
 		s.notFound(w, r)
 		return
@@ -136,7 +137,10 @@ func (s *Service) getDeadLetters(w http.ResponseWriter, r *http.Request) {
 		Total    int
 	}{State: state}
 	data.Services = everywhere(r.Context(), s, r, func(ctx context.Context, c *opsapi.Client) (opsapi.Page[messaging.DeadLetter], error) {
-		return c.DeadLetters(ctx, opsapi.FailureFilter{State: state, Size: 50})
+		if after != "" && c.Service() != q.Get("service") {
+			return opsapi.Page[messaging.DeadLetter]{}, nil
+		}
+		return c.DeadLetters(ctx, opsapi.FailureFilter{State: state, After: after, Size: 50})
 	})
 	for _, answer := range data.Services {
 		data.Total += len(answer.Answer.Items)

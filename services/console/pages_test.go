@@ -227,3 +227,18 @@ func TestAPageInTheBackgroundHoldsNoConnection(t *testing.T) {
 		}
 	}
 }
+
+// C122: a browser never asks again after an answer that is no stream, such as a
+// proxy's 502 while the console restarts.
+func TestAPageAsksAgainAfterAnAnswerThatIsNoStream(t *testing.T) {
+	t.Parallel()
+	script, err := os.ReadFile("static/live.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`source.addEventListener("error", failed);`, `if (source?.readyState !== EventSource.CLOSED) return;`, `setTimeout(watch, wait * (0.5 + Math.random()));`} {
+		if !strings.Contains(string(script), want) {
+			t.Errorf("the script of the live pages has no %s", want)
+		}
+	}
+}

@@ -33,6 +33,8 @@ type Service struct {
 	piles atomic.Pointer[[]pile] // what waits for a person
 	pages map[string]*pageSet
 	done  <-chan struct{} // closed when streams must end
+
+	streams chan struct{} // one element for each that is read
 }
 
 // serviceNames are the services in the order in which an event meets them.
@@ -49,6 +51,7 @@ func NewService(pool *pgxpool.Pool, broker *natsbroker.Broker, cfg Config) (*Ser
 		sim:     newUpstream("sim", cfg.SimURL, ""),
 		control: newUpstream("demo", cfg.ControlURL, string(cfg.ControlToken)),
 		flags:   cfg.Flags, ops: map[string]*opsapi.Client{}, public: cfg.PublicView,
+		streams: make(chan struct{}, maxStreams),
 	}
 	if cfg.TokenURL != "" {
 		shared := &login{url: string(cfg.TokenURL), http: &http.Client{Timeout: upstreamTimeout}}

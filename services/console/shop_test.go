@@ -104,3 +104,60 @@ func TestWhatWasPaidBackIsShownWithItsOrder(t *testing.T) {
 		}
 	}
 }
+
+// C123: who has ordered often saw his newest orders alone.
+func TestOlderOrdersAreOnTheNextPage(t *testing.T) {
+	t.Parallel()
+	kept, fresh, old := newOrder(), newOrder(), newOrder()
+	s := newPages(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch id, isOrder := strings.CutPrefix(r.URL.Path, "/v1/orders/ord_"); {
+		case isOrder:
+			_, _ = w.Write([]byte(`{"order_id":"ord_` + id + `","state":"PAID"}`))
+		case r.URL.Query().Get("cursor") == "older":
+			_, _ = w.Write([]byte(`{"orders":[{"order_id":"` + old + `"}]}`))
+		default:
+			_, _ = w.Write([]byte(`{"orders":[{"order_id":"` + fresh + `"}],"next_cursor":"older"}`))
+		}
+	}))
+	for path, want := range map[string]struct{ shown, hidden []string }{
+		"/orders":              {[]string{kept, fresh, `href="/orders?cursor=older"`}, []string{old}},
+		"/orders?cursor=older": {[]string{old}, []string{kept, fresh, `href="/orders?cursor=`}},
+	} {
+		body := get(t, s, path, &http.Cookie{Name: ordersCookie, Value: kept}).Body.String()
+		for _, text := range want.shown {
+			if !strings.Contains(body, text) {
+				t.Errorf("%s: %s is missing", path, text)
+			}
+		}
+		for _, text := range want.hidden {
+			if strings.Contains(body, text) {
+				t.Errorf("%s: %s is there", path, text)
+			}
+		}
+	}
+}
+
+// C123: as with orders, points and mails beyond the first page.
+func TestOlderPointsAndMailsAreOnTheNextPage(t *testing.T) {
+	t.Parallel()
+	s := newPages(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		list := map[string]string{"entries": "entries", "notifications": "notifications"}[r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]]
+		id, next := "ord_new_"+list, `,"next_cursor":"older_`+list+`"`
+		if r.URL.Query().Get("cursor") == "older_"+list {
+			id, next = "ord_old_"+list, ""
+		}
+		_, _ = w.Write([]byte(`{"` + list + `":[{"order_id":"` + id + `"}]` + next + `}`))
+	}))
+	for path, want := range map[string][]string{
+		"/account":                           {"ord_new_entries", "ord_new_notifications", "?points=older_entries", "?mails=older_notifications"},
+		"/account?points=older_entries":      {"ord_old_entries", "ord_new_notifications"},
+		"/account?mails=older_notifications": {"ord_new_entries", "ord_old_notifications"},
+	} {
+		body := get(t, s, path).Body.String()
+		for _, text := range want {
+			if !strings.Contains(body, text) {
+				t.Errorf("%s: %s is missing", path, text)
+			}
+		}
+	}
+}

@@ -6,6 +6,7 @@
 for (const root of document.querySelectorAll("[data-live]")) {
   let source;
   let over = false; // the server has said that nothing more will change
+  let wait = 1000; // ms until we ask again where the browser does not
 
   const leave = () => {
     source?.close();
@@ -17,10 +18,20 @@ for (const root of document.querySelectorAll("[data-live]")) {
       if (part) part.innerHTML = html; // made by this server's templates, which escape everything
     }
   };
+  // A browser asks again by itself when a connection is lost, but never after an
+  // answer that is no stream, such as that of a proxy while the server restarts.
+  const failed = () => {
+    if (source?.readyState !== EventSource.CLOSED) return;
+    leave();
+    setTimeout(watch, wait * (0.5 + Math.random())); // not all at the same moment
+    wait = Math.min(2 * wait, 60000);
+  };
   const watch = () => {
     if (document.hidden || over) return leave();
     if (source) return;
     source = new EventSource(root.dataset.live); // it begins with all parts as they are now
+    source.addEventListener("open", () => (wait = 1000));
+    source.addEventListener("error", failed);
     source.addEventListener("parts", show);
     source.addEventListener("last", (event) => {
       show(event);
