@@ -9,11 +9,13 @@ import (
 	"strconv"
 )
 
-// A checkout without an answer may have placed its order. So the browser keeps
-// the key for what it orders next: if nothing has changed since, that is the
-// same order, and if something has, the order service says that the key stands
-// for another one. Then there is no button. Who has seen the orders knows what
-// was ordered, and gets a new key.
+// A checkout without an answer may have placed its order, and an answer that is
+// lost on its way to the browser is lost unseen. So the browser keeps a key from
+// the first look at the cart until it has an answer: if nothing has changed by
+// then, what it orders again is the same order, and if something has, the order
+// service says that the key stands for another one. Then there is no button. Who
+// has seen the orders knows what was ordered, and gets a new key. Before that,
+// to have seen them ends nothing: they may not show the order yet.
 
 // unsure stands where the key was, once it stands for another order.
 const unsure = "?"
@@ -24,8 +26,8 @@ const keptKey = 3600
 
 var keyPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// getCart shows the cart, with the key of the last checkout if nobody knows
-// what became of it.
+// getCart shows the cart, with the key under which it may have been ordered
+// already.
 func (s *Service) getCart(w http.ResponseWriter, r *http.Request) {
 	shopper(w, r)
 	key := keptOf(r)
@@ -34,11 +36,12 @@ func (s *Service) getCart(w http.ResponseWriter, r *http.Request) {
 		key = ""
 	case "":
 		key = rand.Text()
+		setCookie(w, r, checkoutCookie, key, keptKey)
 	}
 	s.showCart(w, r, http.StatusOK, key, "")
 }
 
-// keptOf returns the key of a checkout that had no answer, unsure, or nothing.
+// keptOf returns the key of the next checkout, unsure, or nothing.
 func keptOf(r *http.Request) string {
 	if key := cookie(r, checkoutCookie); key == unsure || keyPattern.MatchString(key) {
 		return key
@@ -48,7 +51,7 @@ func keptOf(r *http.Request) string {
 
 // ordersSeen ends the doubt.
 func ordersSeen(w http.ResponseWriter, r *http.Request) {
-	if keptOf(r) != "" {
+	if keptOf(r) == unsure {
 		setCookie(w, r, checkoutCookie, "", -1)
 	}
 }
@@ -69,8 +72,8 @@ func agreed(r *http.Request) *agreement {
 }
 
 // postCheckout places the order. Sent twice, by a double click, a reload, or
-// once more because no answer came, it is one order: the key was made with the
-// page, and every page after one without an answer has the same.
+// once more because no answer came, it is one order: the browser keeps the key
+// of its cart, and every page until an answer has the same.
 func (s *Service) postCheckout(w http.ResponseWriter, r *http.Request) {
 	type item struct {
 		SKU      string `json:"sku"`

@@ -109,6 +109,7 @@ var oneTea = &http.Cookie{Name: cartCookie, Value: url.QueryEscape("TEA-1*2")}
 
 // C94: the answer to an order is lost, and the customer presses again.
 func TestACheckoutWithoutAnAnswerIsPressedAgainForTheSameOrder(t *testing.T) {
+	t.Parallel()
 	till := newTill(t, noAnswer, placed)
 	s := newPages(t, till)
 	w := press(t, s, get(t, s, "/cart", oneTea).Body.String())
@@ -123,9 +124,46 @@ func TestACheckoutWithoutAnAnswerIsPressedAgainForTheSameOrder(t *testing.T) {
 	}
 }
 
-// C94: as before, and a price moves before the customer presses again: the
+// The answer to an order is lost, and the customer looks at the orders first.
+// They do not show it yet: search is a moment behind.
+func TestOrdersThatDoNotShowItYetAreNoReasonForANewKey(t *testing.T) {
+	t.Parallel()
+	till := newTill(t, noAnswer, placed)
+	b := browser{t, newPages(t, till), map[string]*http.Cookie{cartCookie: oneTea}}
+	b.press(b.get("/cart"))
+	b.get("/orders")
+	if w := b.press(b.get("/cart")); w.Code != http.StatusSeeOther {
+		t.Fatalf("got %d: %s", w.Code, w.Body)
+	}
+	if till.keys[0] != till.keys[1] {
+		t.Errorf("the two attempts had the keys %q: they are two orders", till.keys)
+	}
+}
+
+// The order is placed, and its answer is lost on the way to the browser, which
+// has the cart still and looks at it anew.
+func TestAnAnswerThatTheBrowserNeverGotIsNoReasonForANewKey(t *testing.T) {
+	t.Parallel()
+	till := newTill(t, placed, placed)
+	b := browser{t, newPages(t, till), map[string]*http.Cookie{cartCookie: oneTea}}
+	lost := checkout(b.s, formOf(t, b.get("/cart").Body.String()), slices.Collect(maps.Values(b.cookies))...)
+	if lost.Code != http.StatusSeeOther {
+		t.Fatalf("got %d: %s", lost.Code, lost.Body)
+	}
+	b.press(b.get("/cart"))
+	if till.keys[0] != till.keys[1] {
+		t.Errorf("the two attempts had the keys %q: they are two orders", till.keys)
+	}
+	b.cookies[cartCookie] = oneTea
+	if next := formOf(t, b.get("/cart").Body.String()).Get("key"); "console-"+next == till.keys[1] {
+		t.Errorf("after an answer the same again has the key %q: it cannot be ordered", next)
+	}
+}
+
+// C94: the answer is lost, and a price moves before the customer presses again: the
 // order that was placed is another one than what the page shows now.
 func TestAfterACheckoutThatMayHaveOrderedThereIsNoNewKeyUntilTheOrdersAreSeen(t *testing.T) {
+	t.Parallel()
 	till := newTill(t, noAnswer, keyReused, placed)
 	s := newPages(t, till)
 	b := browser{t, s, map[string]*http.Cookie{cartCookie: oneTea}}
@@ -188,6 +226,7 @@ func (b browser) keep(w *httptest.ResponseRecorder) *httptest.ResponseRecorder {
 
 // C95: the price is another one by the time that the button is pressed.
 func TestACheckoutSaysWhichTotalTheCustomerWasShown(t *testing.T) {
+	t.Parallel()
 	till := newTill(t, placed)
 	s := newPages(t, till)
 	press(t, s, get(t, s, "/cart", oneTea).Body.String())
