@@ -76,3 +76,27 @@ func TestArraysComeBackAsTheyWereWritten(t *testing.T) {
 		})
 	}
 }
+
+// Ids travel as texts, and texts as ids: their bytes are not the same.
+func TestAnArrayOfOneTypeCanBeGivenForAnother(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t, "messaging")
+	id, at := uuid.MustParse("0190a3f0-c1d2-7e3f-8a4b-5c6d7e8f9012"), time.Date(2026, 11, 30, 8, 0, 0, 0, time.UTC)
+	for name, tt := range map[string]struct {
+		sql   string
+		given any
+	}{
+		"texts for ids":   {`SELECT ($1::uuid[])[1]::text`, []string{id.String()}},
+		"ids for texts":   {`SELECT ($1::text[])[1]`, []uuid.UUID{id}},
+		"bytes for texts": {`SELECT ($1::text[])[1]`, [][]byte{[]byte(id.String())}},
+	} {
+		var got string
+		if err := pool.QueryRow(t.Context(), tt.sql, tt.given).Scan(&got); err != nil || got != id.String() {
+			t.Errorf("%s: got %q, %v, want %s", name, got, err, id)
+		}
+	}
+	var got time.Time
+	if err := pool.QueryRow(t.Context(), `SELECT ($1::timestamptz[])[1]`, []string{at.Format(time.RFC3339)}).Scan(&got); err != nil || !got.Equal(at) {
+		t.Errorf("texts for times: got %v, %v, want %v", got, err, at)
+	}
+}
