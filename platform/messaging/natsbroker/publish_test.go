@@ -110,7 +110,7 @@ func TestASwallowedAnswerIsAskedForAgainUnderTheSameIDs(t *testing.T) {
 	p := newProxy(t, s)
 	b := connect(t, p.url(), natsbroker.Config{AttemptTimeout: 2 * time.Second})
 	p.set(swallow)
-	for i, r := range b.Publish(within(t), messages(700, 3)) { // more than one window, many of a key
+	for i, r := range b.Publish(within(t), messages(700, 3)) { // many of a key
 		if r.Err != nil || r.Sequence != uint64(i+1) || !r.Duplicate {
 			t.Fatalf("message %d: got %+v, want a duplicate at %d", i, r, i+1)
 		}
@@ -121,6 +121,22 @@ func TestASwallowedAnswerIsAskedForAgainUnderTheSameIDs(t *testing.T) {
 		t.Errorf("one message without an answer: %v, want %v", lost.Err, messaging.ErrUnknownOutcome)
 	}
 	requireStored(t, s, 701)
+}
+
+// No more than the window are on their way at once, and all of them arrive.
+func TestMoreThanTheWindowIsPublishedOneByOne(t *testing.T) {
+	t.Parallel()
+	s := natstest.New(t)
+	ensure(t, s, natsbroker.Topology{})
+	b := connect(t, s.URL(), natsbroker.Config{Single: true})
+	taken := map[uint64]bool{}
+	for i, r := range b.Publish(within(t), messages(1200, 1200)) {
+		if r.Err != nil || r.Duplicate || taken[r.Sequence] {
+			t.Fatalf("message %d: got %+v, want a place of its own", i, r)
+		}
+		taken[r.Sequence] = true
+	}
+	requireStored(t, s, 1200)
 }
 
 // The server has a message, and its answer is lost: as long as nobody knows
@@ -143,7 +159,8 @@ func TestNothingIsSentBehindAMessageWithoutAnAnswer(t *testing.T) {
 		}
 	}
 	requireStored(t, s, 1)
-	for i, r := range publishAll(t, b, list) {
+	patient := connect(t, s.URL(), natsbroker.Config{Single: true})
+	for i, r := range publishAll(t, patient, list) {
 		if r.Sequence != uint64(i+1) || r.Duplicate != (i == 0) {
 			t.Errorf("message %d: got %+v, want it at %d, the first one as a duplicate", i, r, i+1)
 		}

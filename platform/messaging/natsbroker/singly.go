@@ -58,10 +58,6 @@ func (c *call) sendSingly(ctx context.Context, batch []int, earlier error) {
 // wire.
 func (c *call) sendOne(ctx context.Context, f *flight, n, i int, wire *nats.Msg) {
 	f.awaitRoom(ctx)
-	if c.behind(i) {
-		f.fail(n, messaging.ErrBehind)
-		return
-	}
 	if ctx.Err() != nil {
 		f.fail(n, unavailable(fmt.Errorf("not sent: %w", ctx.Err())))
 		return
