@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/wneessen/go-mail"
 	"github.com/wneessen/go-mail/smtp"
@@ -241,10 +242,11 @@ const tooMany = 454
 // every mail would fail for good within minutes; or to one recipient, because
 // it has rules of where mails may go. So the mail is put off, within its budget.
 //
-// Words with an @ are addresses, which have no say in this.
+// Addresses and names of servers have no say in this: relay1.example.net may know
+// nobody there.
 func relayDenied(said string) bool {
 	return slices.ContainsFunc(strings.Fields(strings.ToLower(said)), func(word string) bool {
-		return strings.HasPrefix(word, "relay") && !strings.Contains(word, "@")
+		return strings.HasPrefix(word, "relay") && !strings.ContainsAny(strings.TrimRightFunc(word, unicode.IsPunct), "@.[")
 	})
 }
 

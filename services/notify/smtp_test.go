@@ -56,6 +56,8 @@ func TestTheMailerSaysWhatIsKnownAboutAMail(t *testing.T) {
 		"server does not know us":        {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 554, Status: "5.7.1", Text: "<x@example.com>: Relay access denied"}, Deferred, "554 5.7.1"},
 		"server relays no more":          {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 550, Status: "5.7.1", Text: "Relaying denied"}, Deferred, "550 5.7.1"},
 		"recipient's name is relay":      {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 550, Status: "5.1.1", Text: "relay@example.com: no such user"}, Rejected, "550 5.1.1"},
+		"another server is called relay": {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 550, Status: "5.1.1", Text: "host relay1.example.net[192.0.2.1] said: no such user"}, Rejected, "550 5.1.1"},
+		"server is unable to relay":      {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 550, Status: "5.7.1", Text: "Unable to relay."}, Deferred, "550 5.7.1"},
 		"mail is taken for spam":         {sim.Fault{Kind: "refuse", Code: 554, Status: "5.7.1"}, Rejected, "554 5.7.1"},
 		"recipient refused for now":      {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 450}, Deferred, "450 4.0.0"},
 		"recipient refused for good":     {sim.Fault{Kind: "refuse", Stage: "recipient", Code: 550}, Rejected, "550 5.0.0"},
