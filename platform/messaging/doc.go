@@ -17,7 +17,7 @@
 // # Reading order
 //
 // The files follow an event through its life: envelope.go (what an event is),
-// outbox.go (staged with the business change), lease.go and relay.go
+// outbox.go and write.go (staged with the business change), lease.go and relay.go
 // (published, in order; pace.go says how many at a time), settle.go (what the
 // broker answered), broker.go (what an adapter must promise),
 // consumer_config.go, consumer.go and place.go (who consumes), scan.go (read
@@ -26,8 +26,8 @@
 // handback.go (given back for a while), failure.go and park.go (recorded, tried
 // again, others waiting behind it), stored.go (what is tried from a table),
 // gap.go (a missing version). Then what people do: deadletter.go, correct.go,
-// replay.go and replays.go, history.go, audit.go; and what keeps the tables
-// small and safe: retention.go, retention_rows.go, seal.go.
+// replay.go, replay_turns.go and replays.go, history.go, audit.go; and what keeps
+// the tables small and safe: retention.go, retention_rows.go, seal.go.
 //
 // # What a handler returns
 //

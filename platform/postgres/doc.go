@@ -14,5 +14,6 @@
 // It does not retry. Whether a transaction may run again is known only to the
 // one who opened it.
 //
-// Read in this order: open.go, tx.go, errors.go, migrate.go.
+// Read in this order: open.go, types.go, tx.go, named.go, errors.go,
+// migrate.go.
 package postgres

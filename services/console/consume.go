@@ -13,7 +13,7 @@ import (
 const auditor = "console-auditor"
 
 // register makes the consumer feed the trail with every kind there is. A new
-// kind of any service needs a line here; until then nobody delivers it here.
+// kind of any service needs a line here; until then it is passed by.
 func (s *Service) register(c *messaging.Consumer) {
 	c.Wide() // it reads everything
 	messaging.HandleBatch(c, heard[OrderCreated](s))

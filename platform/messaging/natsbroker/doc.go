@@ -19,7 +19,8 @@
 // stream drops a repeated id within its window (five minutes by default);
 // behind that stands the consumer's inbox.
 //
-// Read the files in this order: broker.go, publish.go, singly.go, flight.go,
-// replies.go, outcome.go, subscribe.go, source.go, pull.go, delivery.go,
-// read.go, wake.go, topology.go, drift.go.
+// Read the files in this order: broker.go, auth.go, publish.go, singly.go,
+// flight.go, replies.go, outcome.go, subscribe.go, source.go, pull.go,
+// delivery.go, read.go, replay.go, wake.go, topology.go, drift.go, ahead.go,
+// status.go.
 package natsbroker
