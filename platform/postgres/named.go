@@ -44,8 +44,9 @@ type statement struct {
 	names []string
 }
 
-// statements holds what was learnt, by the text with names. Statements are
-// constants; the bound is for whoever composes them all the same.
+// statements holds what was learnt, by the text with names. It belongs to the
+// program and not to a pool, as the statements do: they are constants, and read
+// the same in every database. The bound is for whoever composes them all the same.
 var (
 	statements       sync.Map
 	statementsLearnt atomic.Int32
