@@ -90,12 +90,19 @@ func (r Result) markdown() string {
 		for _, c := range cells {
 			most = max(most, len(c.Runs))
 		}
-		fmt.Fprintf(&b, "\nGroup: %s (%d turns)\n\n| cell | what | events/s | lowest – highest | PostgreSQL µs | NATS µs | own µs | load µs | WAL B | others, cores | more |\n|---|---|---|---|---|---|---|---|---|---|---|\n", cells[0].Group, most)
+		fmt.Fprintf(&b, "\nGroup: %s (%s)\n\n| cell | what | events/s | lowest – highest | PostgreSQL µs | NATS µs | own µs | load µs | WAL B | others, cores | more |\n|---|---|---|---|---|---|---|---|---|---|---|\n", cells[0].Group, turns(most))
 		for _, c := range cells {
 			b.WriteString(c.row())
 		}
 	}
 	return b.String()
+}
+
+func turns(n int) string {
+	if n == 1 {
+		return "1 turn"
+	}
+	return fmt.Sprintf("%d turns", n)
 }
 
 func byGroup(cells []Measured) (groups [][]Measured) {

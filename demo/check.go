@@ -131,6 +131,7 @@ func Verify(ctx context.Context, s *Stack, journal string, patience time.Duratio
 // When all do, it waits until no event is on its way, and compares everything.
 type Progress struct {
 	Pass, Of  int
+	Waiting   string // the first check that does not pass yet
 	Comparing bool
 }
 
@@ -141,7 +142,7 @@ func (p Progress) String() string {
 	case p.Pass == p.Of:
 		return bar(p.Pass, p.Of) + " waiting until no event is on its way"
 	}
-	return fmt.Sprintf("%s %d of %d checks of the databases pass", bar(p.Pass, p.Of), p.Pass, p.Of)
+	return fmt.Sprintf("%s %d of %d checks of the databases pass; not yet: %s", bar(p.Pass, p.Of), p.Pass, p.Of, p.Waiting)
 }
 
 func verify(ctx context.Context, site Site, entries []Entry, patience time.Duration, progress func(Progress)) (*Report, error) {
@@ -178,13 +179,15 @@ func (c *checker) await(ctx context.Context, deadline time.Time, progress func(P
 			return err
 		}
 		results := c.databases(f)
-		pass := 0
+		pass, waiting := 0, ""
 		for _, r := range results {
 			if r.OK {
 				pass++
+			} else if waiting == "" {
+				waiting = r.Check
 			}
 		}
-		progress(Progress{Pass: pass, Of: len(results)})
+		progress(Progress{Pass: pass, Of: len(results), Waiting: waiting})
 		done := pass == len(results)
 		if done {
 			if done, err = c.site.quiet(ctx); err != nil {

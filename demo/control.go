@@ -278,8 +278,15 @@ func (c *control) duplicate(ctx context.Context) error {
 	return c.publish(ctx, messages)
 }
 
+// sqlNewestPayment leaves out orders that were refunded since: behind the
+// refund's version, the payment's would look like an event that was overtaken.
 const sqlNewestPayment = `
-SELECT subject, aggregate_id, payload FROM message_outbox WHERE kind = 'OrderPaid.v1' ORDER BY event_id DESC LIMIT $1`
+SELECT m.subject, m.aggregate_id, m.payload
+  FROM message_outbox m
+ WHERE m.kind = 'OrderPaid.v1'
+   AND NOT EXISTS (SELECT FROM message_outbox later WHERE later.aggregate_id = m.aggregate_id AND later.aggregate_version > m.aggregate_version)
+ ORDER BY m.event_id DESC
+ LIMIT $1`
 
 // poison publishes the newest payment as another event, whose points are a
 // word. Nothing in it is wrong for anybody but the points service.
